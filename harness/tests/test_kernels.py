@@ -141,6 +141,7 @@ for name in GRADIENTS:
                     "--seq-q 300 --seq-k 40 --heads 1 --window 5,128 --causal",
                     f"{RAGGED} --heads 2 --kv-heads 1 --window 3,-1 --softcap 5 --sinks",
                 ),
+                strict=False,
             )
         )
     ]

@@ -1,14 +1,15 @@
 """Derivatives for flashladder.torch: operators of their own, which torch.compile traces too.
 
     torch.ops.flashladder.attention_backward(dout, q, k, v, out, lse, causal, scale, deterministic) -> (dq, dk, dv)
-    torch.ops.flashladder.varlen_backward(dout, q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
-                                          max_seqlen_k, causal, scale, deterministic) -> (dq, dk, dv)
+    torch.ops.flashladder.serve_backward(dout, q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k,
+                                         sinks, max_seqlen_q, max_seqlen_k, causal, scale, window_left, window_right,
+                                         softcap, deterministic) -> (dq, dk, dv, dsinks)
 
-The kernels read the offsets of packed sequences, so the host does not wait and a graph may capture the call. Rows that
-belong to no sequence have the gradient 0, whatever dout has there.
+The kernels read offsets and lengths, so the host does not wait and a graph may capture the call. Rows that no sequence
+uses have the gradient 0, whatever dout has there.
 
-Log-sum-exp has a gradient: that of q is scale · dlse · attention(q, k, k), and that of k is what a backward pass with
-dout = scale · dlse · q gives for v. A loss without log-sum-exp does not pay for it.
+Log-sum-exp has a gradient: with v = e and dout = dlse · e for a unit vector e, and out = 0, a backward pass computes
+what it adds to dq and dk. A loss without log-sum-exp does not pay for it.
 
 deterministic=True and torch.use_deterministic_algorithms(True) ask for gradients that have the same bits in every run;
 deterministic="batch" for those, and for results that do not depend on the batch.
@@ -16,17 +17,20 @@ deterministic="batch" for those, and for results that do not depend on the batch
 
 from __future__ import annotations
 
-from typing import Any, Optional
+import functools
+from typing import Any, NamedTuple, Optional
 
 import torch
 
 from flashladder import _launch
-from flashladder._call import MOST_SEQUENCES, Call
+from flashladder._call import MOST_SEQUENCES, Call, present
 from flashladder._frameworks import framework_of
 from flashladder._library import ARRAYS
+from flashladder._options import Options
 
 Tensor = Any  # torch.Tensor; this file is checked without PyTorch, too
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
+DIFFERENTIABLE = ("cu_seqlens_q", "cu_seqlens_k", "seqlens_q", "seqlens_k", "sinks")  # arrays of a backward pass
 NO_LSE = "the backward pass reads log-sum-exp, and return_lse is False: pass True, as flashladder.torch does"
 NO_FORWARD_MODE = (
     "{} has a tangent, and attention has no forward-mode derivative (jvp, forward_ad): use reverse mode, or compute it "
@@ -36,6 +40,7 @@ NO_BACKWARD = (
     "{0} requires a gradient, and {1} no backward: call it under torch.no_grad() or torch.inference_mode(), or pass "
     "{0}.detach()"
 )
+CACHES = "caches have"  # pages and factors of K and V, too
 ONLY_ATTENTION = (
     "torch.func transforms attention without lengths, windows, sinks, soft caps and caches: for vmap put the axis into "
     "the batch; for gradients call .backward() or torch.autograd.grad()"
@@ -87,39 +92,70 @@ def _strides(tensor: Tensor) -> tuple[int, ...]:
     return tensor.stride()[:3] if tensor.dim() == 4 else (tensor.shape[0] * tensor.stride(0), *tensor.stride()[:2])
 
 
+class Asked(NamedTuple):
+    """The arguments of a pass that are no tensors."""
+
+    causal: bool = False
+    scale: float | None = None
+    window: tuple[int, int] | None = None
+    softcap: float = 0.0
+    most: tuple[int, int] = (0, 0)  # rows of a packed sequence
+
+
+def asked_for(chosen: Options, most: tuple[int, int]) -> Asked:
+    return Asked(chosen.causal, chosen.scale, chosen.window, chosen.softcap, most)
+
+
+@functools.lru_cache(maxsize=1024)
+def _fields(names: tuple[str, ...], window: tuple[int, int] | None, softcap: float) -> tuple[tuple[str, Any], ...]:
+    """Fields of a problem with these arrays."""
+    fields: dict[str, Any] = {"arrays": sum(1 << ARRAYS.index(name) for name in names)} if names else {}
+    if window is not None:
+        left, right = (min(side, 1 << 30) for side in window)
+        fields |= {"windowed": 1, "window_left": left, "window_right": right}
+    return tuple((fields | ({"softcap": softcap} if softcap else {})).items())
+
+
 def _problem(
-    q: Tensor, k: Tensor, v: Tensor, of_out: Any, causal: bool, scale: float | None, sequences: int, most: Any
+    q: Tensor, k: Tensor, v: Tensor, of_out: Any, asked: Asked, names: tuple[str, ...] = (), sequences: int = 0
 ) -> _launch.Backward:
-    """The backward pass of tensors [batch, seq, heads, d_head]; where there is a number of packed sequences, of
-    [tokens, heads, d_head]. `of_out` are the strides of O."""
-    packed = (("arrays", 3), ("total_q", q.shape[0]), ("total_k", k.shape[0])) if sequences else ()
-    rows_q, rows_k = (max(1, most[0]), max(1, most[1])) if sequences else (q.shape[1], k.shape[1])
+    """The backward pass of tensors [batch, seq, heads, d_head]; with a number of packed sequences of [tokens, heads,
+    d_head]. `of_out` are the strides of O, `names` those of the arrays."""
+    more = _fields(names, asked.window, asked.softcap)
+    if sequences:
+        more = (*more, ("total_q", q.shape[0]), ("total_k", k.shape[0]))
+    rows_q, rows_k = (max(1, asked.most[0]), max(1, asked.most[1])) if sequences else (q.shape[1], k.shape[1])
     return _launch.backward_problem(
         DTYPES[q.dtype],
         q.device.index if q.device.type == "cuda" else None,
         (sequences or q.shape[0], q.shape[-2], k.shape[-2], rows_q, rows_k, q.shape[-1]),
         (_strides(q), _strides(k), _strides(v), of_out),
-        causal,
-        scale,
+        asked.causal,
+        asked.scale,
         "best",
         None,
-        packed,
+        more,
     )
 
 
-def plan(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) -> _launch.Backward:
-    """The backward pass of whole sequences with a contiguous result. NotImplementedError, Unavailable: no kernel
+def plan(q: Tensor, k: Tensor, v: Tensor, asked: Asked, names: tuple[str, ...] = ()) -> _launch.Backward:
+    """The backward pass of sequences in a batch with a contiguous result. NotImplementedError, Unavailable: no kernel
     computes the gradients, which is said before anything runs."""
     if q.shape[0] > MOST_SEQUENCES:
         q, k, v = q[:MOST_SEQUENCES], k[:MOST_SEQUENCES], v[:MOST_SEQUENCES]
     _, rows, heads, d_head = q.shape
-    return _problem(q, k, v, (rows * heads * d_head, heads * d_head, d_head), causal, scale, 0, ())
+    return _problem(q, k, v, (rows * heads * d_head, heads * d_head, d_head), asked, names)
 
 
-def check_packed(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) -> None:
-    """The errors of plan() for packed sequences."""
-    if q.dim() == k.dim() == v.dim() == 3 and q.dtype in DTYPES and k.shape[0]:
-        _problem(q, k, v, _strides(q), causal, scale, 1, (1, 1))
+def check(q: Tensor, k: Tensor, v: Tensor, asked: Asked, arrays: dict[str, Tensor]) -> None:
+    """The errors of plan() for sequences with arrays; the call itself reports wrong tensors."""
+    packed = "cu_seqlens_q" in arrays
+    if not q.dim() == k.dim() == v.dim() == (3 if packed else 4) or q.dtype not in DTYPES or not k.shape[-3]:
+        return
+    if packed:
+        _problem(q, k, v, _strides(q), asked._replace(most=(1, 1)), tuple(arrays), 1)
+    else:
+        plan(q, k, v, asked, tuple(arrays))
 
 
 def _compute_into(
@@ -127,18 +163,16 @@ def _compute_into(
     dout: Tensor,
     tensors: tuple[Tensor, ...],
     lse: Tensor,
-    causal: bool,
-    scale: float | None,
+    asked: Asked,
     deterministic: bool,
-    offsets: tuple[Tensor, ...],
-    most: tuple[int, ...],
+    arrays: dict[str, Tensor],
     planned: _launch.Backward | None = None,
 ) -> None:
-    """dq, dk and dv into `made`, in the current stream."""
+    """dq, dk, dv and with sinks dsinks into `made`, in the current stream."""
     q, k, v, out = tensors
     if planned is None:
-        sequences = offsets[0].shape[0] - 1 if offsets else 0
-        planned = _problem(q, k, v, _strides(out), causal, scale, sequences, most)
+        sequences = arrays["cu_seqlens_q"].shape[0] - 1 if "cu_seqlens_q" in arrays else 0
+        planned = _problem(q, k, v, _strides(out), asked, tuple(arrays), sequences)
     size, device = planned.workspace_bytes, q.device
     workspace = torch.empty(size, dtype=torch.uint8, device=device) if size else None
     addresses = [one.data_ptr() for one in (*tensors, lse)]
@@ -147,8 +181,8 @@ def _compute_into(
         (*addresses, 0 if workspace is None else workspace.data_ptr()),
         dout.data_ptr(),
         [one.data_ptr() for one in made],
-        tuple([_strides(one) for one in made]),
-        tuple([one.data_ptr() for one in offsets]),
+        tuple([_strides(one) for one in made[:3]]),
+        [arrays[name].data_ptr() if name in arrays else 0 for name in ARRAYS] if arrays else _launch.NO_ARRAYS,
         deterministic,
         framework_of("q", q).current_stream(device.index) if size else 0,
     )
@@ -161,35 +195,47 @@ def compute(
     v: Tensor,
     out: Tensor,
     lse: Tensor,
-    causal: bool,
-    scale: float | None,
+    asked: Asked,
     deterministic: bool,
-    offsets: tuple[Tensor, ...] = (),
-    most: tuple[int, ...] = (),
+    arrays: dict[str, Tensor] = {},  # noqa: B006, nobody writes to it
     planned: _launch.Backward | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """dq, dk and dv, in the memory order of q, k and v. More than 65,535 sequences take several passes."""
+) -> tuple[Tensor, ...]:
+    """dq, dk and dv, in the memory order of q, k and v, and with sinks dsinks. More than 65,535 sequences take several
+    passes."""
     if dout.stride() != out.stride():
         dout = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device=out.device).copy_(dout)
-    made = _like(q), _like(k), _like(v)
-    options = (causal, scale, deterministic)
-    sequences = offsets[0].shape[0] - 1 if offsets else q.shape[0]
-    if offsets and not k.shape[0]:
+    packed = "cu_seqlens_q" in arrays
+
+    def room() -> tuple[Tensor, ...]:
+        sinks = (torch.empty_like(arrays["sinks"]),) if "sinks" in arrays else ()
+        return (_like(q), _like(k), _like(v), *sinks)
+
+    made = room()
+    sequences = arrays["cu_seqlens_q"].shape[0] - 1 if packed else q.shape[0]
+    if not k.shape[-3] and arrays:
         return tuple(tensor.zero_() for tensor in made)
     if sequences <= MOST_SEQUENCES:
-        _compute_into(made, dout, (q, k, v, out), lse, *options, offsets, most, planned)
+        _compute_into(made, dout, (q, k, v, out), lse, asked, deterministic, arrays, planned)
         return made
     for first in range(0, sequences, MOST_SEQUENCES):
         some = slice(first, first + MOST_SEQUENCES)
-        if not offsets:
+        part = {
+            name: array[first : first + MOST_SEQUENCES + 1]
+            if name.startswith("cu_")
+            else array
+            if name == "sinks"
+            else array[some]
+            for name, array in arrays.items()
+        }
+        into = made if not first else room()
+        if packed:
+            _compute_into(into, dout, (q, k, v, out), lse, asked, deterministic, part)
+        else:
             one = [tensor[some] for tensor in (dout, q, k, v, out, lse)]
-            _compute_into(tuple(tensor[some] for tensor in made), one[0], tuple(one[1:5]), one[5], *options, (), ())
-            continue
-        part = tuple(tensor[first : first + MOST_SEQUENCES + 1] for tensor in offsets)
-        room = made if not first else (_like(q), _like(k), _like(v))
-        _compute_into(room, dout, (q, k, v, out), lse, *options, part, most)
+            into = (*(tensor[some] for tensor in made[:3]), *into[3:])
+            _compute_into(into, one[0], tuple(one[1:5]), one[5], asked, deterministic, part)
         if first:  # a pass gives rows of other sequences the gradient 0
-            for total, more in zip(made, room):
+            for total, more in list(zip(made, into))[0 if packed else 3 :]:
                 total.add_(more)
     return made
 
@@ -206,36 +252,52 @@ def _attention_backward(
     scale: Optional[float],  # noqa: UP045
     deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return compute(dout, q, k, v, out, lse, causal, scale, deterministic)
+    return compute(dout, q, k, v, out, lse, Asked(causal, scale), deterministic)
 
 
-def _varlen_backward(
+def _serve_backward(
     dout: torch.Tensor,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     out: torch.Tensor,
     lse: torch.Tensor,
-    cu_seqlens_q: torch.Tensor,
-    cu_seqlens_k: torch.Tensor,
+    cu_seqlens_q: Optional[torch.Tensor],  # noqa: UP045
+    cu_seqlens_k: Optional[torch.Tensor],  # noqa: UP045
+    seqlens_q: Optional[torch.Tensor],  # noqa: UP045
+    seqlens_k: Optional[torch.Tensor],  # noqa: UP045
+    sinks: Optional[torch.Tensor],  # noqa: UP045
     max_seqlen_q: int,
     max_seqlen_k: int,
     causal: bool,
     scale: Optional[float],  # noqa: UP045
+    window_left: int,
+    window_right: int,
+    softcap: float,
     deterministic: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    offsets, most = (cu_seqlens_q, cu_seqlens_k), (max_seqlen_q, max_seqlen_k)
-    return compute(dout, q, k, v, out, lse, causal, scale, deterministic, offsets, most)
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    window = None if window_left == window_right == -1 else (window_left, window_right)
+    asked = Asked(causal, scale, window, softcap, (max_seqlen_q, max_seqlen_k))
+    arrays = dict(zip(DIFFERENTIABLE, (cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k, sinks)))
+    made = compute(dout, q, k, v, out, lse, asked, deterministic, present(**arrays))
+    none = () if sinks is not None else (torch.empty(0, dtype=torch.float32, device=q.device),)
+    return (*made, *none)
 
 
 def _fake(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
     return _like(q), _like(k), _like(v)
 
 
+def _fake_serve(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    sinks = others[6]
+    of_sinks = torch.empty(0 if sinks is None else sinks.shape[0], dtype=torch.float32, device=q.device)
+    return _like(q), _like(k), _like(v), of_sinks
+
+
 _of_whole = torch.library.custom_op("flashladder::attention_backward", _attention_backward, mutates_args=())
-_of_packed = torch.library.custom_op("flashladder::varlen_backward", _varlen_backward, mutates_args=())
+_of_served = torch.library.custom_op("flashladder::serve_backward", _serve_backward, mutates_args=())
 _of_whole.register_fake(_fake)
-_of_packed.register_fake(_fake)
+_of_served.register_fake(_fake_serve)
 
 
 def folded(operator: Any, count: int) -> Any:
@@ -257,71 +319,77 @@ def folded(operator: Any, count: int) -> Any:
 # ---- what torch.library.register_autograd() takes --------------------------------------------------------------------
 
 
+def _keep(ctx: Any, tensors: tuple[Any, ...], asked: Asked, arrays: dict[str, Any], ordered: bool) -> None:
+    """Save what backward() reads."""
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*tensors, *arrays.values())
+    ctx.asked, ctx.names, ctx.ordered = asked, tuple(arrays), ordered
+
+
 def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
     """Save what the backward pass of torch.ops.flashladder.attention reads."""
     q, k, v, causal, scale, return_lse, _, ordered, _ = inputs
-    out, lse = output
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(q, k, v, out, lse)
-    ctx.options, ctx.refused = (causal, scale), None if return_lse else NO_LSE
-    ctx.inputs, ctx.ordered = len(inputs), ordered
+    _keep(ctx, (q, k, v, *output), Asked(causal, scale), {}, ordered)
+    ctx.refused, ctx.inputs = None if return_lse else NO_LSE, len(inputs)
 
 
 def setup_context_of_serve(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    """Save what the backward pass of torch.ops.flashladder.serve reads, of packed sequences and nothing else."""
-    q, k, v, cu_seqlens_q, cu_seqlens_k, *others = inputs
-    arrays, (most_q, most_k, causal, scale, left, right, softcap, _, return_lse, _, ordered) = others[:6], others[6:]
-    out, lse = output
-    ctx.set_materialize_grads(False)
+    """Save what the backward pass of torch.ops.flashladder.serve reads."""
+    tensors, given, others = inputs[:3], dict(zip(ARRAYS[:8], inputs[3:11])), inputs[11:]
+    most_q, most_k, causal, scale, left, right, softcap, _, return_lse, _, ordered = others
+    asked = Asked(causal, scale, None if left == right == -1 else (left, right), softcap, (most_q, most_k))
+    arrays = present(**given)
+    _keep(ctx, (*tensors, *output), asked, arrays, ordered)
     ctx.refused = None if return_lse else NO_LSE
-    if (left, right, softcap) != (-1, -1, 0.0) or cu_seqlens_q is None or any(each is not None for each in arrays):
-        ctx.refused = NO_BACKWARD.format("an argument", "used lengths, windows, sinks, soft caps and caches have")
-    ctx.options, ctx.ordered = (most_q, most_k, causal, scale), ordered
-    ctx.save_for_backward(q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k)
-    ctx.inputs = len(inputs)
+    if without_gradients(arrays):
+        ctx.refused = NO_BACKWARD.format("an argument", CACHES)
+    ctx.inputs, ctx.of_sinks = len(inputs), 3 + ARRAYS.index("sinks")
+
+
+def without_gradients(arrays: dict[str, Any]) -> bool:
+    """True if these are arrays of a cache."""
+    return any(name not in DIFFERENTIABLE for name in arrays)
 
 
 def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
-    """The gradients of q, k and v of either operator, and of Eager."""
+    """The gradients of q, k, v and sinks of either operator, and of Eager."""
     if ctx.refused:
         raise NotImplementedError(ctx.refused)
     if dout is None and dlse is None:
         return tuple([None] * ctx.inputs)
-    (q, k, v, out, lse, *offsets), options = ctx.saved_tensors, ctx.options
+    (q, k, v, out, lse, *arrays), asked = ctx.saved_tensors, ctx.asked
+    named = dict(zip(ctx.names, arrays))
     ordered = ctx.ordered or torch.are_deterministic_algorithms_enabled()
-    operators = torch.ops.flashladder
-    if offsets and dlse is not None:
-        dlse = torch.where(_inside(q, offsets[0]), dlse, 0)
 
     def gradients(dout: Any, v: Any, out: Any, planned: Any = None) -> Any:
         if getattr(ctx, "eager", False):
-            causal, scale = options[-2:]
-            return compute(dout, q, k, v, out, lse, causal, scale, ordered, tuple(offsets), options[:-2], planned)
-        if are_transformed():
-            pass_of: Any = TransformedBackward.apply
-        else:
-            pass_of = operators.varlen_backward if offsets else operators.attention_backward
-        return pass_of(dout, q, k, v, out, lse, *offsets, *options, ordered)
+            return compute(dout, q, k, v, out, lse, asked, ordered, named, planned)
+        if not named and asked == Asked(asked.causal, asked.scale):
+            operator = TransformedBackward.apply if are_transformed() else torch.ops.flashladder.attention_backward
+            return operator(dout, q, k, v, out, lse, asked.causal, asked.scale, ordered)
+        given = [named.get(name) for name in DIFFERENTIABLE]
+        left, right = asked.window or (-1, -1)
+        options = (*asked.most, asked.causal, asked.scale, left, right, asked.softcap, ordered)
+        return torch.ops.flashladder.serve_backward(dout, q, k, v, out, lse, *given, *options)
 
-    dq, dk, dv = gradients(torch.zeros_like(q) if dout is None else dout, v, out, getattr(ctx, "planned", None))
+    of_out = torch.zeros_like(out) if dout is None else dout
+    dq, dk, dv, *dsinks = gradients(of_out, v, out, getattr(ctx, "planned", None))
     if dlse is not None:
-        causal, scale = options[-2:]
-        factor = (q.shape[-1] ** -0.5 if scale is None else scale) * dlse.transpose(-1, -2)[..., None]
-        largest = factor.abs().amax().clamp_min(torch.finfo(torch.float32).tiny)  # keeps products of 16 bits in range
-        if offsets:
-            means = operators.serve(q, k, k, *offsets, *[None] * 6, *options[:2], causal, scale)[0]
-        else:
-            means = operators.attention(q, k, k, causal, scale)[0]
-        of_v = gradients((factor / largest * q.float()).to(q.dtype), k, means)[2]
-        dq = (dq.float() + factor * means.float()).to(q.dtype)
-        dk = (dk.float() + largest * of_v.float()).to(k.dtype)
-    return (dq, dk, dv, *[None] * (ctx.inputs - 3))
-
-
-def _inside(rows: Any, starts: Any) -> Any:
-    """The rows that belong to a sequence."""
-    at = torch.arange(rows.shape[0], device=rows.device)
-    return (at >= starts[:1]) & (at < starts[-1:])
+        dlse = torch.where(lse == -float("inf"), 0, dlse)  # rows without keys, and of no sequence
+        largest = dlse.abs().amax().clamp_min(torch.finfo(torch.float32).tiny)  # keeps products of 16 bits in range
+        unit, of_lse = torch.zeros_like(v), torch.zeros_like(out)
+        unit[..., 0] = 1
+        of_lse[..., 0] = (dlse / largest).transpose(-1, -2)
+        more = gradients(of_lse, unit, torch.zeros_like(out))
+        dq = (dq.float() + largest * more[0].float()).to(q.dtype)
+        dk = (dk.float() + largest * more[1].float()).to(k.dtype)
+        if "sinks" in named:
+            p = torch.where(lse == -float("inf"), 0, (named["sinks"][:, None] - lse).exp())
+            dsinks = [dsinks[0] + (dlse * p).sum(dim=[axis for axis in range(p.dim()) if axis != p.dim() - 2])]
+    made: list[Any] = [dq, dk, dv, *[None] * (ctx.inputs - 3)]
+    if "sinks" in named:
+        made[ctx.of_sinks] = dsinks[0]
+    return tuple(made)
 
 
 _Function: Any = getattr(getattr(torch, "autograd", None), "Function", object)
@@ -338,14 +406,12 @@ class Eager(_Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(
-        ctx: Any, q: Any, k: Any, v: Any, chosen: Any, offsets: tuple[Any, ...], most: tuple[int, int], planned: Any
+        ctx: Any, q: Any, k: Any, v: Any, sinks: Any, chosen: Options, arrays: dict[str, Any], most: Any, planned: Any
     ) -> Any:
-        call = Call(q, k, v, chosen._replace(return_lse=True), dict(zip(ARRAYS, offsets)), most)
-        out, lse = call.run()
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, out, lse, *offsets)
-        ctx.options = (*(most if offsets else ()), chosen.causal, chosen.scale)
-        ctx.refused, ctx.inputs, ctx.ordered, ctx.eager, ctx.planned = None, 7, chosen.ordered, True, planned
+        """`arrays` has the sinks, too: as an argument autograd knows of them."""
+        out, lse = Call(q, k, v, chosen._replace(return_lse=True), arrays, most).run()
+        _keep(ctx, (q, k, v, out, lse), asked_for(chosen, most), arrays, chosen.ordered)
+        ctx.refused, ctx.inputs, ctx.of_sinks, ctx.eager, ctx.planned = None, 8, 3, True, planned
         return out, lse
 
     @staticmethod

@@ -38,7 +38,7 @@ LARGEST = 2**31 - 1
 _forward = LIBRARY.fl_forward
 _size = ctypes.sizeof(Tensors)
 _size_of_gradients = ctypes.sizeof(Gradients)
-_gradients = struct.Struct("5N9q2i").pack
+_gradients = struct.Struct("5N9q2iN").pack
 _tensors = struct.Struct("17N").pack  # struct Tensors as bytes: a third of the time that filling a ctypes struct takes
 
 
@@ -120,7 +120,7 @@ def backward_problem(*arguments: Any) -> Backward:
     address = ctypes.addressof(wanted)
     check(LIBRARY.fl_query_backward(handle(), address, ctypes.addressof(support)))
     sizes = ((wanted.batch, wanted.seq_q, wanted.heads), (wanted.batch, wanted.seq_k, wanted.kv_heads))
-    if wanted.arrays:
+    if wanted.total_k:
         sizes = ((1, wanted.total_q, wanted.heads), (1, wanted.total_k, wanted.kv_heads))
     return Backward(wanted, address, int(support.workspace_bytes), sizes, wanted.d_head)
 
@@ -138,17 +138,17 @@ def backward(
     dout: int,
     gradients: Sequence[int],
     strides: tuple[Steps, ...],
-    offsets: tuple[int, ...] = (),
+    arrays: Sequence[int] = NO_ARRAYS,
     deterministic: bool = False,
     stream: int = 0,
 ) -> None:
-    """dq, dk and dv at the addresses `gradients`, with steps (batch, seq, head) in elements; dout has o's strides.
+    """dq, dk and dv, and with a fourth address dsinks, at the addresses `gradients`, with steps (batch, seq, head) in
+    elements; dout has o's strides.
 
-    `tensors` are the addresses of q, k, v, o, log-sum-exp and the workspace; `offsets` those of cu_seqlens_q and
-    cu_seqlens_k, where sequences are packed. ValueError: an argument is wrong. RuntimeError: the GPU or the emulator
-    fails.
+    `tensors` are the addresses of q, k, v, o, log-sum-exp and the workspace, `arrays` those of ARRAYS. ValueError: an
+    argument is wrong. RuntimeError: the GPU or the emulator fails.
     """
     steps = _steps_of_gradients(wanted.sizes, strides, wanted.d_head)
-    made = _gradients(_size_of_gradients, dout, *gradients, *steps, bool(deterministic), 0)
-    arrays = (*offsets, *NO_ARRAYS[len(offsets) :])
+    dsinks = gradients[3] if len(gradients) > 3 else 0
+    made = _gradients(_size_of_gradients, dout, *gradients[:3], *steps, bool(deterministic), 0, dsinks)
     check(LIBRARY.fl_backward(handle(), wanted.address, _tensors(_size, *tensors, *arrays), made, stream))

@@ -11,9 +11,9 @@ tensors in host memory. Autograd has its gradients where d_head is 64 or 128, on
 
     attention(q, k, v, causal=True).sum().backward()
 
-So has attention_varlen, and log-sum-exp. Used lengths, windows, sinks, soft caps and caches have none: call these under
-torch.no_grad(). torch.func.grad, vjp and vmap transform attention; forward mode (jvp) is refused. Under torch.autocast
-fp32 tensors are cast, as PyTorch's own attention does.
+So has attention_varlen, and log-sum-exp; windows, soft caps, used lengths and sinks have gradients, too. Caches have
+none: call these under torch.no_grad(). torch.func.grad, vjp and vmap transform attention without these features;
+forward mode (jvp) is refused. Under torch.autocast fp32 tensors are cast, as PyTorch's own attention does.
 
     flashladder.torch.register()
     torch.nn.attention.activate_flash_attention_impl("flashladder")     # PyTorch 2.11 and newer
@@ -183,22 +183,19 @@ def _is_eager(q: Any) -> bool:
 def _operate(
     q: Tensor, k: Tensor, v: Tensor, arrays: dict[str, Any], chosen: Options, most: tuple[int, int] = (0, 0)
 ) -> Any:
-    """A call through the operator, with gradients where packed sequences are all that it asks for."""
+    """A call through the operator, with gradients unless K and V are a cache."""
     if _autograd.are_transformed():
         raise NotImplementedError(_autograd.ONLY_ATTENTION)
     others = {name: arrays.get(name) for name in ARRAYS[2:8]}
     wanted = _autograd.wanted_by({"q": q, "k": k, "v": v, **others})
     if wanted:
-        with_more = any(one is not None for one in others.values())
-        if with_more or list(arrays) != list(ARRAYS[:2]) or chosen.window is not None or chosen.softcap:
+        if _autograd.without_gradients(arrays):
             raise NotImplementedError(
-                _autograd.NO_BACKWARD.format(
-                    wanted.replace("_scales", "_scale"), "used lengths, windows, sinks, soft caps and caches have"
-                )
+                _autograd.NO_BACKWARD.format(wanted.replace("_scales", "_scale"), _autograd.CACHES)
             )
         if _is_eager(q):
-            _autograd.check_packed(q, k, v, chosen.causal, chosen.scale)
-            out, lse = _autograd.apply_eagerly(q, k, v, chosen, tuple(arrays.values()), most, None)
+            _autograd.check(q, k, v, _autograd.asked_for(chosen, most), arrays)
+            out, lse = _autograd.apply_eagerly(q, k, v, arrays.get("sinks"), chosen, arrays, most, None)
             return (out, lse) if chosen.return_lse else out
     left, right = chosen.window or (-1, -1)
     named = [arrays.get(name) for name in ARRAYS[:8]]  # those of the operator
@@ -253,7 +250,7 @@ def attention_varlen(
 ) -> Any:
     """flashladder.attention_varlen, which torch.compile(fullgraph=True) traces.
 
-    Autograd differentiates it by q, k and v without used lengths, windows, sinks and soft caps.
+    Autograd differentiates it, and its log-sum-exp, by q, k, v and sinks, unless K and V are pages.
     deterministic="batch" gives gradients the same bits in every batch, too.
     """
     given = (causal, scale, window, softcap, deterministic, return_lse, version)
@@ -466,7 +463,7 @@ def attention(
     K and V may have fewer heads and another length. The causal mask is aligned to the bottom right: row i of Q sees the
     keys up to i + seq_k - seq_q. Strides are free but for the last one. torch.compile(fullgraph=True) traces it.
 
-    Autograd differentiates it, and its log-sum-exp, by q, k and v. deterministic=True or
+    Autograd differentiates it, and its log-sum-exp, by q, k, v and sinks. deterministic=True or
     torch.use_deterministic_algorithms(True) asks for gradients with the same bits in every run, deterministic="batch"
     for results and gradients that do not depend on the batch either. NotImplementedError: no kernel computes them.
     """
@@ -485,16 +482,16 @@ def attention(
             seqlens_q=seqlens_q, deterministic=deterministic, return_lse=return_lse, version=version,
         )  # fmt: skip
     q, chosen = positive_scale(q, options(causal, scale, window, softcap, deterministic, return_lse, version))
+    if wanted or transformed:
+        q, k, v = _of_one_batch(q, k, v)
     if not plain:
         given = {"seqlens_q": seqlens_q, "seqlens_k": seqlens_k, "sinks": sinks}
         return _operate(q, k, v, made_for(q, k, q.shape[0], present(**given)), chosen)
-    if wanted or transformed:
-        q, k, v = _of_one_batch(q, k, v)
     if wanted and eager:
         if not (q.dim() == k.dim() == v.dim() == 4 and q.dtype in _autograd.DTYPES):
             _check(q, k, v)
-        planned = _autograd.plan(q, k, v, chosen.causal, chosen.scale)
-        out, lse = _autograd.apply_eagerly(q, k, v, chosen, (), (0, 0), planned)
+        planned = _autograd.plan(q, k, v, _autograd.Asked(chosen.causal, chosen.scale))
+        out, lse = _autograd.apply_eagerly(q, k, v, None, chosen, {}, (0, 0), planned)
         return (out, lse) if return_lse else out
     with_lse = return_lse or bool(wanted) or transformed
     operate = _autograd.Transformed.apply if transformed else torch.ops.flashladder.attention
@@ -645,7 +642,8 @@ class _Registration:
             try:
                 dout, q, k, v, o = (tensor.transpose(1, 2) for tensor in (grad_out, *inputs))
                 ordered = torch.are_deterministic_algorithms_enabled()
-                found = _autograd.compute(dout, q, k, v, o, logsumexp, is_causal, scale, ordered)
+                asked = _autograd.Asked(is_causal, scale)
+                found = _autograd.compute(dout, q, k, v, o, logsumexp, asked, ordered)
             except (NotImplementedError, ValueError, Unavailable):
                 pass  # PyTorch's own kernel takes it, or says what is wrong
             else:

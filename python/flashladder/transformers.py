@@ -7,7 +7,7 @@ Importing this module registers it. It serves prefill, prefill in pieces and dec
 grouped heads, in fp16 or bf16; also padding on either side, sliding windows, packed sequences,
 static caches, continuous batching, soft-capped scores and attention sinks. Padding before the first key costs a copy of
 K and V in each layer. Unsupported features raise NotImplementedError and are never ignored: masks of the model's own,
-masks with gaps, dropout, attention weights as a result. A model trains where flashladder.torch has gradients: without
+masks with gaps, dropout, attention weights as a result. A model trains where flashladder.torch has gradients, also with
 padding, windows, sinks and soft caps. torch.compile traces all of this with PyTorch 2.15; 2.11 breaks the graph where
 the mask of a window or of packed sequences is read, so that fullgraph=True fails there. generate_batch() needs
 transformers 5.23 or newer, because older ones batch continuously with their own implementations only.

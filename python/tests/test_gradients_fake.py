@@ -81,23 +81,21 @@ def test_what_has_no_gradients_is_said_before_anything_runs(package: Recorded, m
     finally:
         package.status.value = 0
     assert package.last.calls == calls
-    with pytest.raises(
-        NotImplementedError,
-        match="lengths, windows, sinks, soft caps and caches have no backward",
-    ):
-        made.fl.attention(*arrays, window=(3, 0))
-    with pytest.raises(
-        NotImplementedError,
-        match="lengths, windows, sinks, soft caps and caches have no backward",
-    ):
-        made.operators.serve.backward(served(made, tensors(), 5)[0], None, None)
+    with pytest.raises(NotImplementedError, match=r"q requires a gradient, and caches have no backward"):
+        made.fl.attention_with_cache(*arrays, Tensor((2,), "int32", "cuda:1"))
+    context, _ = served(made, tensors(), table=Tensor((2, 1), "int32", "cuda:1"))
+    with pytest.raises(NotImplementedError, match="caches have no backward"):
+        made.operators.serve.backward(context, None, None)
 
 
-def served(made: Any, arrays: list[Tensor], left: int = -1, ordered: bool = False) -> tuple[Context, Tensor]:
+def served(
+    made: Any, arrays: list[Tensor], left: int = -1, ordered: bool = False, table: Any = None, sinks: Any = None
+) -> tuple[Context, Tensor]:
     """The operator of packed sequences as autograd calls it, and O."""
     starts = [Tensor((3,), "int32", str(arrays[0].device)) for _ in "qk"]
     starts[0].values, starts[1].values = [-1, 2, 5], [0, 0, 70]
-    inputs = (*arrays, *starts, *[None] * 6, 3, 6, True, 0.25, left, -1, 0.0, False, True, "best", ordered)
+    others = (None, None, table, sinks, None, None)
+    inputs = (*arrays, *starts, *others, 3, 6, True, 0.25, left, -1, 0.0, False, True, "best", ordered)
     context, output = Context(), (arrays[0], Tensor((4, 5), "float32", str(arrays[0].device)))
     made.operators.serve.setup_context(ctx=context, inputs=inputs, output=output)
     return context, output[0]
@@ -163,12 +161,29 @@ def test_a_call_on_packed_sequences_is_checked_and_keeps_log_sum_exp(package: Re
     finally:
         package.status.value = 0
     assert package.last.calls == calls
-    with pytest.raises(NotImplementedError, match="have no backward"):
-        made.fl.attention_varlen(*arrays, *starts, 3, 7, window=(3, 0))
+    made.fl.attention_varlen(*arrays, *starts, 3, 7, window=(3, 0))
+    assert package.last.tensors.lse and package.last.problem.window_left == 3
     context, _ = served(made, arrays)
     context.refused = "reads log-sum-exp"
     with pytest.raises(NotImplementedError, match="reads log-sum-exp"):
         made.operators.serve.backward(context, None, None)
+
+
+def test_windows_soft_caps_lengths_and_sinks_are_handed_on(package: Recorded, made: Any) -> None:
+    """A gradient of sinks is at the position of sinks, by both ways."""
+    arrays, sinks = [Tensor(shape, "bfloat16", "cuda:1") for shape in PACKED], Tensor((4,), "float32", "cuda:1")
+    context, out = served(made, arrays, 5, sinks=sinks)
+    found = made.operators.serve.backward(context, Tensor(PACKED[0], "bfloat16", "cuda:1"), None)
+    gradients, dsinks = found[:3], found[8]
+    problem, given, asked = package.last.problem, package.last.tensors, package.gradients
+    assert (problem.windowed, problem.window_left, problem.window_right, problem.arrays) == (1, 5, -1, 3 + 32)
+    assert given.sinks == sinks.data_ptr() and asked.dsinks == dsinks.data_ptr() and given.o == out.data_ptr()
+    assert [asked.dq, asked.dk, asked.dv] == [one.data_ptr() for one in gradients]
+    q, k, v = tensors()
+    q.requires_grad, lengths = True, Tensor((2,), "int32", "cuda:1")
+    made.fl.attention(q, k, v, seqlens_k=lengths, softcap=30.0, window=(4, -1))
+    problem = package.last.problem
+    assert (problem.arrays, problem.softcap, problem.window_left) == (8, 30.0, 4) and package.last.tensors.lse
 
 
 def test_host_memory_has_no_workspace(package: Recorded, made: Any) -> None:

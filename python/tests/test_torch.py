@@ -164,8 +164,9 @@ def test_compile_and_checkpoint_differentiate() -> None:
 
 def test_what_has_no_gradients_is_refused() -> None:
     q, k, v = leaves()
-    with pytest.raises(NotImplementedError, match="have no backward"):
-        fl.attention(q, k, v, window=(3, 0))
+    lengths = torch.tensor([k.shape[1]] * k.shape[0], dtype=torch.int32, device=DEVICE)
+    with pytest.raises(NotImplementedError, match="caches have no backward"):
+        fl.attention_with_cache(q, k, v, lengths)
     with pytest.raises(NotImplementedError, match=r"has no backward: flashladder\.torch\.attention has one"):
         flashladder.attention(q, k, v)
     with pytest.raises(NotImplementedError, match="reads log-sum-exp"):
@@ -375,24 +376,22 @@ def test_packed_sequences_have_the_gradients_of_float64(causal: bool, determinis
 def test_packed_gradients_pass_opcheck_and_compile() -> None:
     inputs, (cu_q, cu_k, *most) = packed()
     serve = torch.ops.flashladder.serve.default
-    torch.library.opcheck(serve, (*inputs, cu_q, cu_k, *[None] * 6, *most, True, None, -1, -1, 0.0, False, True))
+    sinks = torch.randn(2, device=DEVICE, requires_grad=True)
+    more = (*[None] * 3, sinks, None, None, *most, True, None, 5, -1, 20.0, False, True)
+    torch.library.opcheck(serve, (*inputs, cu_q, cu_k, *more))
 
-    def call(q: Any, k: Any, v: Any) -> Any:
-        return fl.attention_varlen(q * 2, k, v, cu_q, cu_k, *most, causal=True) + 1
+    def call(q: Any, k: Any, v: Any, sinks: Any) -> Any:
+        given = {"causal": True, "window": (5, -1), "softcap": 20.0, "sinks": sinks}
+        return fl.attention_varlen(q * 2, k, v, cu_q, cu_k, *most, **given) + 1
 
-    expected = torch.autograd.grad(call(*inputs).sum(), inputs)
+    expected = torch.autograd.grad(call(*inputs, sinks).sum(), (*inputs, sinks))
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
-    found = torch.autograd.grad(compiled(*inputs).sum(), inputs)
+    found = torch.autograd.grad(compiled(*inputs, sinks).sum(), (*inputs, sinks))
     assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
 
 
-@pytest.mark.parametrize("more", [{"window": (3, 0)}, {"softcap": 2.0}, {"seqlens_k": True}])
-def test_packed_sequences_with_more_have_no_gradients(more: dict[str, Any]) -> None:
+def test_packed_sequences_without_gradients_are_refused() -> None:
     inputs, (cu_q, cu_k, *most) = packed()
-    if "seqlens_k" in more:
-        more = {"seqlens_k": torch.tensor([20, 7, 40], dtype=torch.int32, device=DEVICE)}
-    with pytest.raises(NotImplementedError, match="have no backward"):
-        fl.attention_varlen(*inputs, cu_q, cu_k, *most, **more)
     with pytest.raises(NotImplementedError, match="the backward pass reads log-sum-exp"):
         torch.ops.flashladder.serve(*inputs, cu_q, cu_k, *[None] * 6, *most)[0].sum().backward()
     wide = [torch.zeros(8, 1, 80, dtype=torch.float16, device=DEVICE, requires_grad=True) for _ in range(3)]

@@ -39,6 +39,31 @@ def reference(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
     return torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v), scores.logsumexp(-1)
 
 
+def hidden(rows: int, keys: int, causal: bool, window: Any) -> Any:
+    """The keys that a query does not attend to."""
+    own = torch.arange(rows, device=DEVICE)[:, None] + keys - rows
+    key = torch.arange(keys, device=DEVICE)[None]
+    left, right = window or (-1, -1)
+    right = 0 if causal else right
+    return ((key < own - left) & (left >= 0)) | ((key > own + right) & (right >= 0))
+
+
+def exact(
+    q: Any, k: Any, v: Any, causal: bool = False, window: Any = None, softcap: float = 0.0, sinks: Any = None
+) -> tuple[Any, Any]:
+    """O and log-sum-exp [heads, rows] of a sequence [rows, heads, d_head]; a row without keys has O = 0."""
+    group = q.shape[1] // k.shape[1]
+    k, v = (each.repeat_interleave(group, dim=1) for each in (k, v))
+    scores = torch.einsum("qhd,khd->hqk", q, k) * D_HEAD**-0.5
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    scores = scores.masked_fill(hidden(q.shape[0], k.shape[0], causal, window), -torch.inf)
+    of_sinks = [] if sinks is None else [sinks[:, None, None].expand(-1, q.shape[0], 1)]
+    lse = torch.cat([scores, *of_sinks], dim=-1).logsumexp(-1)
+    p = (scores - lse.clamp(min=-1e30)[..., None]).exp()
+    return torch.einsum("hqk,khd->qhd", p, v), lse
+
+
 def near(found: Any, expected: Any) -> bool:
     return bool((found.double() - expected).norm() < 6e-3 * expected.norm())
 
@@ -88,6 +113,59 @@ def test_gradients_of_rows_of_no_sequence_reach_nothing() -> None:
         assert each.grad.isfinite().all() and not each.grad[42:].any() and each.grad[:42].any()
 
 
+FEATURES: tuple[dict[str, Any], ...] = (
+    {"window": (9, 4)},
+    {"window": (0, -1), "causal": True, "softcap": 3.0},
+    {"softcap": 20.0},
+    {"sinks": True},
+    {"window": (500, 500), "sinks": True, "softcap": 5.0},
+    {"causal": True, "sinks": True, "window": (12, 0), "deterministic": True},
+)
+
+
+@pytest.mark.parametrize("of_lse", [False, True])
+@pytest.mark.parametrize("lengths", [None, ((40, 0, 17), (56, 30, 0))])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("given", FEATURES)
+def test_windows_soft_caps_sinks_and_lengths(given: dict[str, Any], packed: bool, lengths: Any, of_lse: bool) -> None:
+    """Gradients of a loss of O, or of log-sum-exp, and NaN in the rows that no sequence uses."""
+    batch, rows, keys, heads = 3, 40, 56, 4
+    used = lengths or ((rows,) * batch, (keys,) * batch)
+    q, k, v = (tensor(batch, *shape, D_HEAD) for shape in ((rows, heads), (keys, 2), (keys, 2)))
+    for b in range(batch):
+        for one, count in zip((q, k, v), (used[0][b], used[1][b], used[1][b]), strict=True):
+            one[b, count:] = torch.nan
+    leaves = [one.requires_grad_() for one in (q, k, v)]
+    sinks = torch.randn(heads, device=DEVICE, requires_grad=True) if given.get("sinks") else None
+    options = {**given, "sinks": sinks, "return_lse": True}
+    weights = torch.randn(batch, heads, rows, device=DEVICE), torch.randn(batch, rows, heads, D_HEAD, device=DEVICE)
+    numbers = [torch.tensor(each, dtype=torch.int32, device=DEVICE) for each in used]
+    more = {} if lengths is None else {"seqlens_q": numbers[0], "seqlens_k": numbers[1]}
+    if packed:
+        starts_q, starts_k = starts(*[rows] * batch), starts(*[keys] * batch)
+        flat = [one.flatten(0, 1) for one in leaves]
+        o, lse = fl.attention_varlen(*flat, starts_q, starts_k, rows, keys, **options, **more)
+        o, lse = o.unflatten(0, (batch, rows)), lse.unflatten(1, (batch, rows)).transpose(0, 1)
+    else:
+        o, lse = fl.attention(*leaves, **options, **more)
+    twins = [one.detach().double().requires_grad_() for one in leaves]
+    of_sinks = None if sinks is None else sinks.detach().double().requires_grad_()
+    ours, theirs = 0.0, 0.0
+    for b in range(batch):
+        part = [one[b, :count] for one, count in zip(twins, (used[0][b], used[1][b], used[1][b]), strict=True)]
+        known = {name: value for name, value in given.items() if name not in ("sinks", "deterministic")}
+        of_o, of_l = exact(*part, **known, sinks=of_sinks)
+        some = used[0][b]
+        weight, weighted = weights[0][b, :, :some], weights[1][b, :some]
+        kept = of_l > -torch.inf
+        theirs += (of_o * weighted).sum() + (of_l.where(kept, 0) * weight).sum() * of_lse
+        ours += (o[b, :some] * weighted).sum() + (lse[b, :, :some].where(kept, 0) * weight).sum() * of_lse
+    found = torch.autograd.grad(ours, [*leaves, *([] if sinks is None else [sinks])])
+    expected = torch.autograd.grad(theirs, [*twins, *([] if of_sinks is None else [of_sinks])])
+    for one, other in zip(found, expected, strict=True):
+        assert one.isfinite().all() and (one.double() - other).norm() < 8e-3 * other.norm().clamp_min(1)
+
+
 def floats_of(function: Any) -> list[str]:
     """The arguments that may be floating-point tensors."""
     not_floats = {"cu_", "max_", "seqlens", "block_table", "causal", "scale", "window", "softcap", "deterministic"}
@@ -117,7 +195,7 @@ def test_every_tensor_has_a_gradient_or_is_named(function: Any, name: str, resul
     if name in ("k_new", "v_new"):
         given |= {"k_new": tensor(1, 4, 2, D_HEAD), "v_new": tensor(1, 4, 2, D_HEAD)}
     given[name] = given.get(name, torch.ones(2, device=DEVICE)).detach().requires_grad_()
-    if name in ("q", "k", "v") and not cached:
+    if name in ("q", "k", "v", "sinks") and not cached:
         function(**given, return_lse=True)[result].float().square().sum().backward()
         assert given[name].grad.isfinite().all() and ((name == "v" and result) or given[name].grad.any())
     else:
