@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed, and make check does without it")
+from flashladder import _launch  # noqa: E402
 from flashladder import flash_attn_interface as fa  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -78,6 +79,32 @@ def test_gradients_of_packed_tensors(deterministic: bool) -> None:
     out = fa.flash_attn_qkvpacked_func(qkv, 0.0, None, True, deterministic=deterministic)
     expected = torch.autograd.grad(exact(*qkv[0].unbind(1)).sum(), qkv)[0]
     assert near(torch.autograd.grad(out.sum(), qkv)[0], expected)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_deterministic_reaches_the_backward_pass(deterministic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """True asks for gradients with the same bits in every run, False does not, as in flash-attention."""
+    asked: list[bool] = []
+    launch = _launch.backward
+
+    def backward(*given: Any) -> None:
+        asked.append(given[6])
+        launch(*given)
+
+    monkeypatch.setattr(_launch, "backward", backward)
+    qkv, starts = random(1, 6, 3, 2, 64), int32(0, 6)
+    rows = qkv[0]
+    for function, tensors, arrays in (
+        (fa.flash_attn_func, qkv.unbind(2), ()),
+        (fa.flash_attn_kvpacked_func, (qkv[:, :, 0], qkv[:, :, 1:]), ()),
+        (fa.flash_attn_qkvpacked_func, (qkv,), ()),
+        (fa.flash_attn_varlen_func, rows.unbind(1), (starts, starts, 6, 6)),
+        (fa.flash_attn_varlen_kvpacked_func, (rows[:, 0], rows[:, 1:]), (starts, starts, 6, 6)),
+        (fa.flash_attn_varlen_qkvpacked_func, (rows,), (starts, 6)),
+    ):
+        leaves = [one.detach().clone().requires_grad_() for one in tensors]
+        function(*leaves, *arrays, deterministic=deterministic).sum().backward()
+        assert asked.pop() == deterministic and not asked
 
 
 def turned(x: Any, cos: Any, sin: Any, first: int, interleaved: bool, step: int = 1) -> Any:

@@ -121,11 +121,14 @@ def test_windows_and_packed_sequences_agree_with_sdpa(model: Any, tokens: Any) -
     assert close(logits(model, NAME, tokens[:1], **options), logits(model, "sdpa", tokens[:1], **options))
 
 
-@pytest.mark.parametrize("cache", [None, "static"])
-@pytest.mark.parametrize("left", [0, 5])
+GENERATED = [(2, None, 0), (2, None, 5), (2, "static", 0), (2, "static", 5), (1, None, 5), (1, "static", 5)]
+
+
+@pytest.mark.parametrize(("batch", "cache", "left"), GENERATED)
 @torch.no_grad()
-def test_generating_gives_the_tokens_of_sdpa(model: Any, tokens: Any, cache: str | None, left: int) -> None:
-    """Beyond the window, with padding, with a cache that has spare slots."""
+def test_generating_gives_the_tokens_of_sdpa(model: Any, tokens: Any, batch: int, cache: str | None, left: int) -> None:
+    """Beyond the window, with padding, with a cache that has places to spare."""
+    tokens = tokens[:batch]
     generate = {"attention_mask": mask_of(tokens, left, 0), "do_sample": False, "max_new_tokens": 8}
     generate |= {"cache_implementation": cache, "disable_compile": True, "output_logits": True}
     generate |= {"return_dict_in_generate": True}
@@ -134,6 +137,17 @@ def test_generating_gives_the_tokens_of_sdpa(model: Any, tokens: Any, cache: str
     theirs = model.generate(tokens, **generate)
     model.set_attn_implementation(NAME)
     assert close(torch.stack(ours.logits), torch.stack(theirs.logits))
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@torch.no_grad()
+def test_generating_after_padding_on_the_right_is_refused_by_name(model: Any, tokens: Any, batch: int) -> None:
+    """The new tokens follow the padding, so that the mask has a gap; the first token alone has none."""
+    mask = mask_of(tokens[:batch], 0, 4)
+    first = model.generate(tokens[:batch], attention_mask=mask, max_new_tokens=1, do_sample=False)
+    assert first.shape == (batch, 21)
+    with pytest.raises(NotImplementedError, match="a mask with gaps is not served"):
+        model.generate(tokens[:batch], attention_mask=mask, max_new_tokens=2, do_sample=False)
 
 
 def tiny(kind: str, **more: Any) -> Any:
