@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -77,6 +78,20 @@ def test_advisories_of_sm_100a_are_losses() -> None:
     text = every_tcgen05("sm_100a").partition("tcgen05.alloc")[0] + "setmaxnreg.dec.sync.aligned.u32 40;\nret;\n}\n"
     log = assembled("lost", text, "sm_100a").with_suffix(".log")
     assert [note.code for note in losses(read_log(log))] == ["C7508"]
+
+
+def test_every_tool_reads_sm_120a(capsys: pytest.CaptureFixture[str]) -> None:
+    path = cubin("warp_product.cu", "sm_120a")
+    printed = {}
+    for command in ("counts", "loop", "map", "live", "bound"):
+        assert main([command, str(path)]) == 0
+        printed[command] = capsys.readouterr().out
+    assert re.search(r"^OMMA +1 +0 +1 +0$", printed["counts"], re.MULTILINE)
+    assert re.search(r"^OMMA +1$", printed["loop"], re.MULTILINE)
+    assert re.search(r"^warp_product.cu:\d+ .*mma\.sync.*OMMA\.SF", printed["map"], re.MULTILINE)
+    assert re.search(r" OMMA\.SF", printed["live"]) and "most live registers in the loop: " in printed["live"]
+    assert re.search(r"^tensor +1 +16 ", printed["bound"], re.MULTILINE)
+    assert losses(read_log(assembled("forms", every_warp_product(), "sm_120a").with_suffix(".log"))) == []
 
 
 # ---- bounds ----------------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ FOR_ONE_ARCH = (
     "pipes.cu",
     "pipeline.cu",
     "tcgen05.cu",
+    "warp_product.cu",
     "contents.cu",
 )  # instructions that other architectures do not have
 
