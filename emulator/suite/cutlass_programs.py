@@ -20,8 +20,12 @@ PROGRAMS = {
     "70_blackwell_fp16_gemm": (["--m=512", "--n=256", "--k=256", "--iterations=0"], PASSED),
     "72a_blackwell_nvfp4_bf16_gemm": (["--m=512", "--n=512", "--k=512", "--iterations=0"], PASSED),
     "77_blackwell_fmha": (["--b=1", "--h=2", "--q=256", "--k=256", "--d=128", "--verify"], OK),
+    "76_blackwell_conv_fprop": (["--n=1", "--h=8", "--w=8", "--c=64", "--k=64", "--iterations=0"], PASSED),
     "79a_blackwell_geforce_nvfp4_bf16_gemm": (["--m=128", "--n=128", "--k=256", "--iterations=0"], PASSED),
     "79c_blackwell_geforce_mixed_mxfp8_mxfp6_bf16_gemm": (["--m=128", "--n=128", "--k=256", "--iterations=0"], PASSED),
+    "80a_blackwell_geforce_mxfp8_bf16_sparse_gemm": (["--m=128", "--n=128", "--k=256", "--iterations=0"], PASSED),
+    "80b_blackwell_geforce_nvfp4_nvfp4_sparse_gemm": (["--m=128", "--n=128", "--k=256", "--iterations=0"], PASSED),
+    "89_sm103_fp4_ultra_gemm": (["--m=256", "--n=256", "--k=768", "--iterations=0"], PASSED),
 }
 
 

@@ -1,11 +1,11 @@
 """Runs the suite under bin/emulated-gpu and writes its table into README.md next to it.
 
 python run.py PYTHON TOOL PAGE [ZLUDA [CUTLASS [TRITON TORCH]]]
-python run.py PYTHON TOOL PAGE --only-cutlass CUTLASS
+python run.py PYTHON TOOL PAGE --only NAME FOLDER     NAME: a key of ONLY
 
 PYTHON: of an environment with requirements.txt; ZLUDA and TRITON: checkouts, CUTLASS: a folder of built examples,
 without which ("" or none) their rows stay as they are; TORCH: the Python of an environment with PyTorch, for what
-TRITON brings. `suite.mk suite` calls it, and `suite.mk suite-cutlass` for the rows of CUTLASS alone.
+TRITON brings. `suite.mk suite` calls it, and `suite.mk suite-cutlass` and the like for the rows of one project.
 """
 
 import json
@@ -29,6 +29,9 @@ RUNS = (
     ("tinygrad", "tinygrad_programs.py", "sm_90a"),
 )
 OF_CUTLASS = (("CUTLASS", "cutlass_programs.py", "sm_100a"), ("CUTLASS", "cutlass_programs.py", "sm_120a"))
+OF_GLUON = (("Gluon's tutorials", "gluon_tutorials.py", "sm_100a"),)
+OF_LEARN_CUDA = (("learn-cuda", "learn_cuda_programs.py", "sm_100a"),)
+ONLY = {"cutlass": OF_CUTLASS, "gluon": OF_GLUON, "learn-cuda": OF_LEARN_CUDA}
 OF_ZLUDA = (("ZLUDA", "zluda_programs.py", "sm_80"), ("ZLUDA", "zluda_programs.py", "sm_90a"))
 TUTORIALS, LANGUAGE = "Triton's tutorials", "Triton's tests"
 OF_TRITON = (
@@ -67,7 +70,8 @@ def run(python: str, tool: str, name: str, file: str, arch: str, *arguments: str
         found = Path(folder) / "found.json"
         command = [tool, "--arch", arch, "--json", str(found), python, "-W", "ignore", str(HERE / file), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-        verdicts = dict(re.findall(r"^SUITE (\S+) (\w+) ", done.stdout, re.M))
+        named = re.findall(r"^SUITE (\S+) (\w+) ", done.stdout, re.M)
+        verdicts = {name_: verdict for name_, verdict in named if verdict != "skipped"}
         if not verdicts:
             raise SystemExit(f"{file} for {arch} ran no program:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
         notes = json.loads(found.read_text(encoding="utf-8"))["notes"]
@@ -94,10 +98,11 @@ def rows_of_checkout(page: str, names: tuple[str, ...], rows: list[str]) -> list
     return rows or [line for line in page.splitlines() if line.startswith(kept)]
 
 
-def only_cutlass(python: str, tool: str, page: Path, folder: str) -> int:
-    """Rewrite the rows of CUTLASS, after the others. Return 1 if a program is wrong."""
-    outcomes = [run(python, tool, *each, folder) for each in OF_CUTLASS]
-    lines = [line for line in page.read_text(encoding="utf-8").split("\n") if not line.startswith("| CUTLASS ")]
+def only(python: str, tool: str, page: Path, name: str, folder: str) -> int:
+    """Rewrite the rows of one project, after the others. Return 1 if a program is wrong."""
+    outcomes = [run(python, tool, *each, folder) for each in ONLY[name]]
+    first = f"| {ONLY[name][0][0]} "
+    lines = [line for line in page.read_text(encoding="utf-8").split("\n") if not line.startswith(first)]
     lines[lines.index(END) : lines.index(END)] = [each.row() for each in outcomes]
     page.write_text("\n".join(lines), encoding="utf-8")
     return int(any(verdict != "right" for each in outcomes for verdict in each.verdicts.values()))
@@ -118,6 +123,7 @@ def main(
     rows += rows_of_checkout(text, (TUTORIALS, LANGUAGE), [each.row() for each in of_triton])
     rows += rows_of_checkout(text, ("ZLUDA",), [each.row() for each in others])
     rows += rows_of_checkout(text, ("CUTLASS",), [each.row() for each in of_cutlass])
+    rows += rows_of_checkout(text, (OF_GLUON[0][0], OF_LEARN_CUDA[0][0]), [])
     table = "\n".join([BEGIN, *lines, *rows, END])
     before, _, rest = text.partition(BEGIN)
     if not rest:
@@ -128,5 +134,5 @@ def main(
 
 if __name__ == "__main__":
     given = (sys.argv[1], sys.argv[2], Path(sys.argv[3]))
-    only = sys.argv[4:5] == ["--only-cutlass"]
-    sys.exit(only_cutlass(*given, sys.argv[5]) if only else main(*given, *sys.argv[4:]))
+    alone = sys.argv[4:5] == ["--only"]
+    sys.exit(only(*given, *sys.argv[5:7]) if alone else main(*given, *sys.argv[4:]))

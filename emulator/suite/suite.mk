@@ -30,13 +30,32 @@ OF_SM_120A := $(call cutlass_examples,sm_120a,79_*/79a_*.cu 79_*/79c_*.cu)
 suite-cutlass: libcuda $(if $(CUTLASS),$(OF_SM_100A) $(OF_SM_120A))  ##+ runs CUTLASS's examples for Blackwell: CUTLASS=
 	$(if $(CUTLASS),,$(error suite-cutlass needs CUTLASS=FOLDER, a checkout of CUTLASS))
 	$(PYTHON) emulator/suite/run.py $(PYTHON) bin/emulated-gpu emulator/suite/README.md \
-		--only-cutlass $(SUITE_CUTLASS)
+		--only cutlass $(SUITE_CUTLASS)
 $(OF_SM_100A) $(OF_SM_120A): | $(COMPILER)
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)$(NVCC) -std=c++17 -O2 -lineinfo -w --expt-relaxed-constexpr -cudart shared \
 		-isystem $(CCCL) -arch=$(notdir $(@D)) -o $@ \
 		$(addprefix -I$(CUTLASS)/,include tools/util/include examples/common) \
 		$(call cutlass_source,$(@F)) -I$(dir $(call cutlass_source,$(@F))) -L$(EMULATED) -lcuda
+
+# The matmuls of gau-nernst/learn-cuda for sm_100a, whose header asks for PyTorch's.
+SUITE_LEARN := $(BUILD)/suite-learn-cuda
+.PHONY: suite-learn-cuda suite-gluon
+suite-learn-cuda: libcuda $(if $(LEARN_CUDA),$(SUITE_LEARN)/program)  ##+ matmuls of learn-cuda: LEARN_CUDA=
+	$(if $(LEARN_CUDA),,$(error suite-learn-cuda needs LEARN_CUDA=FOLDER, a checkout of gau-nernst/learn-cuda))
+	$(PYTHON) emulator/suite/run.py $(PYTHON) bin/emulated-gpu emulator/suite/README.md --only learn-cuda \
+		$(SUITE_LEARN)/program
+$(SUITE_LEARN)/program: emulator/suite/learn_cuda.cu \
+	$(wildcard $(LEARN_CUDA)/02e_matmul_sm100/matmul_v*.cu) | $(COMPILER)
+	@mkdir -p $(@D)/torch && echo '#define TORCH_CHECK(...)' >$(@D)/torch/library.h
+	$(call say,NVCC,$@)$(NVCC) -std=c++17 -O2 -lineinfo -w -cudart shared -isystem $(CCCL) -I$(@D) -include tuple \
+		-include cuda_bf16.h -gencode arch=compute_100a,code=compute_100a -o $@ $^ -L$(EMULATED) -lcuda
+
+# Small cases of Gluon's tutorials for Blackwell, from a checkout of Triton.
+suite-gluon: libcuda $(FRAMEWORKS)/frameworks.installed  ##+ Gluon's tutorials of Blackwell: TRITON=
+	$(if $(TRITON),,$(error suite-gluon needs TRITON=FOLDER, a checkout of Triton))
+	$(PYTHON) emulator/suite/run.py $(FRAMEWORKS)/bin/python bin/emulated-gpu emulator/suite/README.md --only gluon \
+		'$(TRITON)'
 
 # Fp8 kernels of other projects, each with a host program of ours; CUTLASS= where a checkout has no submodules.
 #
