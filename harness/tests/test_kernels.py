@@ -291,7 +291,7 @@ def served_by(draw: st.DrawFn, kernel: str) -> list[str]:
 @st.composite
 def gradients_by(draw: st.DrawFn, kernel: str) -> list[str]:
     """Windows, soft caps, sinks and lengths, also of sequences that are not packed."""
-    config = draw(st.sampled_from([one for one in KERNELS[kernel].header.beside if one.serves]))
+    config = draw(st.sampled_from([one for one in KERNELS[kernel].header.additional if one.serves]))
     sizes = draw(common((1, 2, 4))) | draw(sequences(("packed", "bshd")))
     sizes["config"] = config.replace(dtype=draw(st.sampled_from(tuple(Dtype)))).short_form()
     sizes["window"] = f"{draw(WINDOWS)},{draw(WINDOWS)}"
