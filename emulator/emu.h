@@ -23,7 +23,7 @@
  * release.
  *
  * Whatever the emulator does not know it refuses by line and name; it never guesses. It is no timing model: counters
- * are PTX instructions, modelled wavefronts and sectors, never times. Results, findings and counters depend on the
+ * are PTX instructions, modeled wavefronts and sectors, never times. Results, findings and counters depend on the
  * arguments and on the schedule seed only, not on the number of threads. A module may be shared by threads once it is
  * loaded; a device serves one thread at a time. Nothing here writes to stdout or stderr, and nothing exits.
  */
@@ -195,7 +195,7 @@ typedef struct emu_finding {
     int warp, lane; /* -1 where the finding is not about one */
     int other_warp, other_lane;
     uint64_t address;    /* as the program sees it; 0 where there is none */
-    const char *message; /* several sentences for a person, lines broken by '\n', no colour; owned by the device */
+    const char *message; /* several sentences for a person, lines broken by '\n', no color; owned by the device */
 } emu_finding;
 
 /* One static instruction and what the launch did with it, summed over all warps. */
@@ -205,7 +205,7 @@ typedef struct emu_counter {
     int region;          /* index into emu_counters.regions */
     uint64_t executed;   /* warp instructions with at least one lane on */
     uint64_t lanes;      /* lanes of them */
-    uint64_t wavefronts; /* shared memory: modelled from the bank rules */
+    uint64_t wavefronts; /* shared memory: modeled from the bank rules */
     uint64_t ideal;      /* wavefronts without conflict */
     uint64_t sectors;    /* global memory: 32-byte sectors touched, request by request */
     uint64_t requests;   /* shared or global memory: warp instructions with at least one lane on */
@@ -359,13 +359,13 @@ typedef struct emu_texture_info {
     uint32_t layers;          /* each of all sizes; 0 where it has none, six in a cube */
     uint32_t channels;        /* 1, 2 or 4 numbers in a texel, side by side */
     emu_texel texel;          /* what they are */
-    emu_texture_edge edge[3]; /* beyond an edge; wrap and mirror of normalised coordinates alone, else clamp */
+    emu_texture_edge edge[3]; /* beyond an edge; wrap and mirror of normalized coordinates alone, else clamp */
     float border[4];
     bool linear;     /* memory for integer coordinates alone, and zeros beyond its end */
     bool cube;       /* six layers are its faces */
     bool surface;    /* bytes are read and written: what follows means nothing */
     bool filtered;   /* between texels, of texels that are read as floats */
-    bool normalised; /* coordinates from 0 to 1 */
+    bool normalized; /* coordinates from 0 to 1 */
     bool as_integer; /* integers stay, else those of 8 and 16 bits become floats from 0 or -1 to 1 */
 } emu_texture_info;
 /* Handle of a texture or surface object for a kernel; 0 when out of memory. The memory is borrowed. */

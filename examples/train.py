@@ -28,7 +28,7 @@ NEAR = 0.02  # of the loss: how far two runs may be apart, in the mean of the la
 
 
 class Block(nn.Module):
-    """Attention and a multilayer perceptron, each added to its normalised input."""
+    """Attention and a multilayer perceptron, each added to its normalized input."""
 
     def __init__(self, attend: object) -> None:
         super().__init__()

@@ -43,7 +43,7 @@ struct burst {
 };
 enum { MAX_BURSTS = 2 }; /* queued at a time */
 
-/* Totals of one emulated launch: warp instructions of the PTX, modelled wavefronts of shared memory, 32-byte sectors of
+/* Totals of one emulated launch: warp instructions of the PTX, modeled wavefronts of shared memory, 32-byte sectors of
  * global memory. A wgmma counts once for each of its four warps. */
 struct counts {
     uint64_t executed, mma, wgmma, ldmatrix;

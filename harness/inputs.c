@@ -49,7 +49,7 @@ static void portable_turn(double u, double *cosine, double *sine) {
     *sine = quarter % 4 == 0 ? s : quarter % 4 == 1 ? c : quarter % 4 == 2 ? -s : -c;
 }
 
-/* 251 is prime and 256 values are exact in bf16: neighbouring rows, heads and columns differ. */
+/* 251 is prime and 256 values are exact in bf16: neighboring rows, heads and columns differ. */
 static float ramp_value(uint64_t index) {
     return (float)(index % 251) / 256;
 }

@@ -49,7 +49,7 @@ $(3)/$(1).ptx: $(2) $(3)/source $(3)/instances.cuh $(BUILD)/flags/nvcc | $(COMPI
 endef
 
 # `&:` says that one run makes both files. ptxas does not mind a full disk below its log: cat does. Advisories C75xx are
-# errors: ptxas serialised wgmma or dropped setmaxnreg. Code for a debugger need not be fast.
+# errors: ptxas serialized wgmma or dropped setmaxnreg. Code for a debugger need not be fast.
 define ptxas  # $(1) folder, $(2) PTX file, $(3) architecture, $(4) log
 $(1)/sm_$(3).cubin $(4) &: $(1)/$(2) $(BUILD)/flags/ptxas
 	@mkdir -p $(dir $(4))

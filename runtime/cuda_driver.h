@@ -137,7 +137,7 @@ struct cuda_driver {
 enum status cuda_driver_open(struct cuda_driver *cuda, struct failure *failure);
 void cuda_driver_close(struct cuda_driver *cuda);
 
-/* Initialise the driver and count its GPUs. STATUS_CANNOT_RUN where there is none. */
+/* Initialize the driver and count its GPUs. STATUS_CANNOT_RUN where there is none. */
 enum status cuda_driver_start(const struct cuda_driver *cuda, int *gpus, struct failure *failure);
 
 /* STATUS_OK for CUDA_SUCCESS, else STATUS_ERROR with "WHAT: CUDA_ERROR_NAME (text)". */

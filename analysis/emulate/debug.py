@@ -211,7 +211,7 @@ def runs(numbers: Sequence[int]) -> str:
 
 
 def runs_moved(what: str, moved: Sequence[tuple[int, int]]) -> str:
-    """(index, what it holds) pairs, neighbours that moved by the same distance taken together."""
+    """(index, what it holds) pairs, neighbors that moved by the same distance taken together."""
     parts = []
     for _, group in itertools.groupby(enumerate(moved), key=lambda one: (one[1][0] - one[0], one[1][1] - one[0])):
         pairs = [pair for _, pair in group]

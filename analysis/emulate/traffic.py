@@ -2,7 +2,7 @@
 
     python3 -m analysis traffic --write
 
-Counts are exact and do not depend on the machine. They are modelled from the documented bank and sector rules, not
+Counts are exact and do not depend on the machine. They are modeled from the documented bank and sector rules, not
 measured, and no time follows from them.
 """
 
@@ -19,17 +19,17 @@ from analysis.measure import executables
 from analysis.measure.records import Problem
 from analysis.table import Table, add_table_arguments, print_table
 
-MODELLED = Problem("attention", "fp16", 1, HEADS, SEQ, 128, "normal")
+MODELED = Problem("attention", "fp16", 1, HEADS, SEQ, 128, "normal")
 
 
 def modelled_traffic(subject: Subject) -> dict[str, int] | None:
-    """Totals of the emulator's counters for MODELLED; None where the executable is not built."""
+    """Totals of the emulator's counters for MODELED; None where the executable is not built."""
     path = root() / "bin" / subject.name
     if not path.exists() or subject.config is None:
         return None
     arguments = ["--backend", "emu", "--checks", "off", "--no-check", "--counters", "--json", "-"]
     arguments += ["--config", str(subject.config)]
-    arguments += ["--batch", str(MODELLED.batch), "--heads", str(MODELLED.heads), "--seq", str(MODELLED.seq)]
+    arguments += ["--batch", str(MODELED.batch), "--heads", str(MODELED.heads), "--seq", str(MODELED.seq)]
     outcome = executables.run_command([str(path), *arguments], 60)
     if outcome.status:
         return None

@@ -195,7 +195,7 @@ def device_arch(raw: dict[str, Any]) -> str | None:
 
 
 def figures_table(sheet: Sheet) -> Table:
-    """Static and modelled figures of both sides."""
+    """Static and modeled figures of both sides."""
     rows: list[list[Cell]] = []
 
     def add(name: str, values: list[int | float | str | None]) -> None:
@@ -220,7 +220,7 @@ def figures_table(sheet: Sheet) -> Table:
     add("binding pipe", [each.pipe if each else UNKNOWN for each in bindings])
     for name, title in zip(TRAFFIC, _TRAFFIC_TITLES, strict=True):
         if all(side.traffic for side in sides):
-            add(f"modelled {title}", [(side.traffic or {}).get(name) for side in sides])
+            add(f"modeled {title}", [(side.traffic or {}).get(name) for side in sides])
     return Table(("figure", sheet.a.version.version, sheet.b.version.version, "delta"), rows)
 
 
@@ -241,7 +241,7 @@ def format_sheet(sheet: Sheet) -> str:
         figures_table(sheet).markdown(),
     ]
     if not (a.traffic and b.traffic):
-        lines += ["modelled memory traffic: not built, or the executable has no such config", ""]
+        lines += ["modeled memory traffic: not built, or the executable has no such config", ""]
     lines += ["## Measured", ""]
     for problem, verdict in sheet.measured:
         lines.append(f"{problem}: {verdict.word}, {verdict.speedup} times as fast ({verdict.reason})")

@@ -121,7 +121,7 @@ EXERCISES = (
     Exercise(
         2,
         "coalesced_copy",
-        "let neighbouring threads read neighbouring bytes",
+        "let neighboring threads read neighboring bytes",
         "v00",
         (SMALL,),
         (

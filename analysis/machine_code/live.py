@@ -136,7 +136,7 @@ def live_everywhere(pending: Pending) -> tuple[Listing, Live]:
     except AnalysisError as error:
         if NO_DATA_FLOW not in str(error):
             raise
-        note(f"{subject.name}: nvdisasm does not analyse the data flow of this cubin: live registers are counted here")
+        note(f"{subject.name}: nvdisasm does not analyze the data flow of this cubin: live registers are counted here")
         listing = start(subject).listing()
         return listing, {at: {"GPR": live} for at, live in count_live(Graph(listing)).items()}
     listing = next(each for each in parse_listing(text, name) if each.symbol == kernel.symbol)

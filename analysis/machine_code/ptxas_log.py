@@ -3,7 +3,7 @@
     log = parse_log(text, "logs/ptxas/v07.sm_80.log")
     for usage in log.entries: print(usage.name, usage.registers, usage.spill_stores)
 
-ptxas may have another name (ptxas-blackwell of Triton); colours, and whatever a build system puts before each line,
+ptxas may have another name (ptxas-blackwell of Triton); colors, and whatever a build system puts before each line,
 such as a time stamp, play no part. Lines of projects that Visual Studio builds at once ("1>", "2>") may alternate.
 Figures that nvlink prints for a kernel replace those that ptxas printed before it was linked. Other lines, of make or
 of nvcc's front end, are skipped. A line of ptxas that is not understood is an error that names it, and so is an
@@ -88,7 +88,7 @@ USED_ITEMS = (
 )
 CMEM_ITEM = r"([0-9]{1,18}) bytes cmem\[([0-9]{1,18})\]"
 
-COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 PROJECT = re.compile(r"\s*([0-9]+)>")
 TOOL = r"(?:^|.*?\s)(ptxas|nvlink)(?:-[\w.-]+)?"  # after what a build system puts before each line
 TOOL_LINE = re.compile(rf"{TOOL}\s*:?\s*(info|warning|error|fatal)\s*:\s*(.*)")
@@ -122,8 +122,8 @@ def parse_log(text: str, name: str = "log") -> Log:
 
 
 def _split_project(line: str) -> tuple[str, str]:
-    """The number of a project that Visual Studio puts before each of its lines ("1>"), and the line without colours."""
-    line = COLOUR.sub("", line).rstrip()
+    """The number of a project that Visual Studio puts before each of its lines ("1>"), and the line without colors."""
+    line = COLOR.sub("", line).rstrip()
     project = PROJECT.match(line)
     return (project[1], line[project.end() :]) if project else ("", line)
 

@@ -185,7 +185,7 @@ def parse_listing(text: str, name: str = "listing") -> list[Listing]:
     lines = text.splitlines()
     listings = list(each_listing(lines, name))
     if not listings:
-        raise AnalysisError(f"{name}: no instruction recognised in {len(lines)} lines")
+        raise AnalysisError(f"{name}: no instruction recognized in {len(lines)} lines")
     return listings
 
 

@@ -54,7 +54,7 @@ EXAMPLE = "v10 v11" if in_checkout() else "old.cubin new.cubin"
 
 @dataclass(frozen=True)
 class Row:
-    """One instruction family in one region; values are per matrix instruction when the change is normalised."""
+    """One instruction family in one region; values are per matrix instruction when the change is normalized."""
 
     name: str
     before: float
@@ -96,7 +96,7 @@ class RegionChange:
 
 @dataclass(frozen=True)
 class Change:
-    normalised: bool
+    normalized: bool
     regions: tuple[RegionChange, ...]
     controlled: bool = True  # both sides have control codes
     unit: str = MATRIX_INSTRUCTION  # what counts are divided by, where they are
@@ -152,20 +152,20 @@ class Change:
         total = next(row for row in loop.rows if row.name == TOTAL) if loop else None
         if total is None or total.delta == 0:
             return f"the {what} has other instructions, as many as before"
-        unit = f" instructions per {self.unit}" if self.normalised else " instructions"
+        unit = f" instructions per {self.unit}" if self.normalized else " instructions"
         return f"{what} {_number(total.before)} -> {_number(total.after)}{unit}"
 
 
 def compare(before: Parts, after: Parts, modifiers: bool = False, per_matrix: bool = False) -> Change:
     divisors, unit = _divisors(before, after)
-    normalised = divisors[0] != divisors[1] or (per_matrix and unit != WHOLE_PASS)
+    normalized = divisors[0] != divisors[1] or (per_matrix and unit != WHOLE_PASS)
     regions = []
     for name in (WHOLE, *REGIONS):
         a, b = before.regions.get(name, ()), after.regions.get(name, ())
         if a or b:
-            regions.append(_compare_region(name, a, b, before, after, modifiers, divisors if normalised else (1, 1)))
+            regions.append(_compare_region(name, a, b, before, after, modifiers, divisors if normalized else (1, 1)))
     order = sorted(regions, key=lambda each: each.region != "loop")
-    return Change(normalised, tuple(order), _controlled(before.listing.body) and _controlled(after.listing.body), unit)
+    return Change(normalized, tuple(order), _controlled(before.listing.body) and _controlled(after.listing.body), unit)
 
 
 def _divisors(before: Parts, after: Parts) -> tuple[tuple[float, float], str]:
@@ -495,7 +495,7 @@ def _report(args: argparse.Namespace, before: Side, after: Side, change: Change,
             "rule": rule,
             "verdict": change.verdict,
             "changes": [{"fact": name, "before": one, "after": other} for name, one, other in change.facts],
-            "per_matrix": change.normalised,
+            "per_matrix": change.normalized,
             "regions": [
                 {
                     "region": each.region,
@@ -537,7 +537,7 @@ def _heading(args: argparse.Namespace, before: Side, after: Side, change: Change
     lines.append(f"config: {rule}")
     if change.also and not change.same_instructions:
         lines.append(f"also: {change.also}")
-    if change.normalised:
+    if change.normalized:
         lines.append(f"counts are for each {change.unit} in the loop")
     elif change.unit == WARP_TILE:
         lines.append(f"both loops multiply as much, {before.parts.matrix_work:.0f} times {WARP_TILE}")

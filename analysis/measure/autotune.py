@@ -383,7 +383,7 @@ def ranked(version: str, found: Sequence[Group], problem: Problem, quiet: bool) 
 
 def dry_run(version: str, locations: Sequence[Unmeasured], problem: Problem) -> Table:
     columns = ("version", "dtype", "seq", "rank", "config", "same code", f"predicted TFLOP/s, {GPU.upper()}",
-               "predicted ms", "PTX instructions", "modelled wavefronts", "registers", "stack")  # fmt: skip
+               "predicted ms", "PTX instructions", "modeled wavefronts", "registers", "stack")  # fmt: skip
     rows: list[Sequence[Cell]] = []
     for location, one in enumerate(locations, start=1):
         group, ms = one.group, one.predicted

@@ -153,7 +153,7 @@ def _sizes(version: str, config: KernelConfig) -> list[int]:
 def sdpa(version: str, config: KernelConfig, quick: bool) -> Iterator[Check]:
     """PyTorch's matrix of lengths, heads, masks and scales, for each type and size of heads; each call has 64 pairs.
 
-    The two batches take turns, so that a neighbour in each of the others has the other one.
+    The two batches take turns, so that a neighbor in each of the others has the other one.
     """
     if not config.any_length:
         return

@@ -185,7 +185,7 @@ FIELDS = (
     Field("derived.peak_tflops", POSITIVE, "measured peak of mma.sync, of wgmma for versions for sm_90a alone"),
     Field("counters", OBJECT, "counts of the emulator; null on a GPU"),
     Field("counters.total", OBJECT, "`executed` warp instructions, `mma`, `wgmma` by warps, `ldmatrix`, `wavefronts` "
-          "modelled, `ideal` without bank conflicts, `sectors` of 32 bytes, `copied` bytes of the copy engine"),
+          "modeled, `ideal` without bank conflicts, `sectors` of 32 bytes, `copied` bytes of the copy engine"),
     Field("counters.lines", ROWS, "the same counts and `bytes` by line of the CUDA source; null without `--counters`"),
     Field("counters.regions", ROWS, "the same by region"),
     Field("counters.groups", ROWS, "the same by group of instructions"),

@@ -59,7 +59,7 @@ class Machine:
     crowd_bytes: float  # a cycle: what each takes when all do
     tensor_copy_latency: float
     stagger: float  # cycles between the starts of warps
-    excess: float  # cycles in which the busiest pipe is idle, real ones divided by modelled ones
+    excess: float  # cycles in which the busiest pipe is idle, real ones divided by modeled ones
     launch_us: float
     energies: Mapping[str, float]  # nJ, by what takes them (clock.py)
     during_wgmma: Mapping[str, float]  # cycles of arithmetic while wgmma runs, by pipe; "imad" for IMAD

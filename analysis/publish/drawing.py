@@ -48,7 +48,7 @@ def svg(figure: Any) -> str:
 
 
 def inline_svg(figure: Any, name: str, alt: str) -> str:
-    """The figure as an SVG element for a page: black follows the text's colour, the back is left out.
+    """The figure as an SVG element for a page: black follows the text's color, the back is left out.
 
     `name` keeps the names of its parts apart from those of other figures on the page.
     """

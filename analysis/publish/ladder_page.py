@@ -100,7 +100,7 @@ def registers(step: Step, arch: str) -> str:
 
 
 def wavefronts(step: Step) -> str:
-    """Modelled shared-memory wavefronts over those of the same accesses without bank conflicts."""
+    """Modeled shared-memory wavefronts over those of the same accesses without bank conflicts."""
     return f"{step.traffic.wavefronts / step.traffic.ideal:.2f}" if step.traffic and step.traffic.ideal else MISSING
 
 

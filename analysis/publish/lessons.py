@@ -62,7 +62,7 @@ class Matrix:
             self.canvas.words(self.x - 4, self.y + CELL * (row + 0.5) + 3, str(row + self.first_row), 9, "end")
 
     def held(self, held: Sequence[Held], end: int = 8) -> None:
-        """Each element with the number of the lane that holds it, in the colour of the lane's register."""
+        """Each element with the number of the lane that holds it, in the color of the lane's register."""
         for one in held:
             for index, (row, column) in enumerate(one.holds[:end]):
                 self.cell(row - self.first_row, column, REGISTERS[index // 2], str(one.who % 32))
@@ -112,7 +112,7 @@ def S_to_P(layouts: Layouts) -> str:
 
 
 def swizzle(layouts: Layouts) -> str:
-    """Eight rows in shared memory with and without swizzle: the number of a chunk, and the colour of its banks."""
+    """Eight rows in shared memory with and without swizzle: the number of a chunk, and the color of its banks."""
     canvas = Canvas(760, 245)
     for x, layout in ((40, "plain"), (410, "swizzled")):
         rows = [list(enumerate(held.holds)) for held in layouts[layout]]

@@ -58,7 +58,7 @@ def kind_of(at: Instruction) -> str:
 
 
 def _legend(axes: Any, columns: int = 4, colors: Mapping[str, str] | None = None) -> None:
-    """Above the axes: what is labelled in it, or these colors."""
+    """Above the axes: what is labeled in it, or these colors."""
     patch = importlib.import_module("matplotlib.patches").Patch
     handles = {"handles": [patch(color=color, label=name) for name, color in colors.items()]} if colors else {}
     axes.legend(**handles, frameon=False, ncols=columns, loc="lower left", bbox_to_anchor=(0, 1.0), fontsize=8)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.emulate.traffic import MODELLED
+from analysis.emulate.traffic import MODELED
 from analysis.machine_code.bounds import SUB_PARTITIONS, loop_bound
 from analysis.measure import records, stats, summary
 from analysis.measure.records import Record
@@ -73,7 +73,7 @@ def _shown(run: Run, steps: Sequence[Step]) -> list[Step]:
 def intensity(step: Step) -> float:
     """FLOP for each byte of shared-memory wavefronts, as the emulator models them."""
     assert step.traffic is not None
-    return MODELLED.flop() / (step.traffic.wavefronts * WAVEFRONT_BYTES)
+    return MODELED.flop() / (step.traffic.wavefronts * WAVEFRONT_BYTES)
 
 
 def roofline(folder: Path, steps: Sequence[Step]) -> Any:

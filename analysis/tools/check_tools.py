@@ -1,7 +1,7 @@
 """`./fl check-tools ...`: what the parsers make of any files, so that users can try their own.
 
-Each file is recognised by its content: cubin, executable or fatbinary, listing, PTX, ptxas log, record of measurements,
-kernel source. A file that no parser recognises, or that one refuses, is named with the reason, and the status is 2.
+Each file is recognized by its content: cubin, executable or fatbinary, listing, PTX, ptxas log, record of measurements,
+kernel source. A file that no parser recognizes, or that one refuses, is named with the reason, and the status is 2.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from analysis.table import Cell, Table, add_table_arguments, print_table
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing recognised in a file, or the reason why nothing was."""
+    """One thing recognized in a file, or the reason why nothing was."""
 
     kind: str
     what: str
@@ -40,7 +40,7 @@ class Finding:
 
 
 def check_file(path: Path) -> list[Finding]:
-    """Everything recognised in a file; a single bad finding when it is none of the known kinds."""
+    """Everything recognized in a file; a single bad finding when it is none of the known kinds."""
     try:
         data = read_bytes(path)
         if is_cubin(data):
@@ -180,5 +180,5 @@ def run_check_tools(args: argparse.Namespace) -> int:
             rows.append([str(path), finding.kind, finding.detail, library_of(what), names[what]])
     print_table(Table(("file", "kind", "detail", "library", "what"), rows), args)
     if bad:
-        print(f"analysis check-tools: {bad} not recognised", file=sys.stderr)
+        print(f"analysis check-tools: {bad} not recognized", file=sys.stderr)
     return REFUSED if bad else DONE

@@ -164,9 +164,9 @@ void emu_async_read_ends(cta *m, const warp *w, int lane, uint32_t address, uint
 void emu_check_async_write(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
 /* A fence.proxy.async of a thread: the async proxy sees what the thread knows of in a fenced_memory. */
 void emu_proxy_fence(cta *m, warp *w, uint32_t mask, unsigned memory);
-/* A fence.mbarrier_init of a thread: the async proxy sees the mbarriers that it has initialised. */
+/* A fence.mbarrier_init of a thread: the async proxy sees the mbarriers that it has initialized. */
 void emu_init_fence(cta *m, warp *w, uint32_t mask);
-/* A copy that a lane starts counts at an mbarrier: it must see its initialisation. */
+/* A copy that a lane starts counts at an mbarrier: it must see its initialization. */
 void emu_check_init_fence(cta *m, const warp *w, int lane, const mbarrier *bar);
 
 /* check/cluster.c: accesses to the shared memory of another CTA of the cluster, `at`, where address is one of that. */

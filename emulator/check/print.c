@@ -120,13 +120,13 @@ static bool print_engines(FILE *to, const emu_counters *counters) {
     if (!print_tallies(to, counters, EMU_BY_ENGINE, "wgmma and copies")) return false;
     fputs(
         "A wgmma counts once for each of its four warps. What wgmma and copies read and write in shared memory takes\n"
-        "wavefronts, too: these are not modelled.\n\n",
+        "wavefronts, too: these are not modeled.\n\n",
         to);
     return true;
 }
 
 bool emu_print_counters(FILE *to, const emu_counters *counters) {
-    fputs("PTX instructions executed by warps, modelled shared-memory wavefronts and global 32-byte sectors: counts, "
+    fputs("PTX instructions executed by warps, modeled shared-memory wavefronts and global 32-byte sectors: counts, "
           "no times.\n\n",
           to);
     emu_tally total = {.name = "total", .name_bytes = 5, .sum = counters->total};

@@ -1,6 +1,6 @@
 /* shadow.c - who touched which byte of shared memory last, and what is ordered before what.
  *
- * Time is a counter of the CTA that ticks at every synchronisation. An access carries the stamp its warp has then.
+ * Time is a counter of the CTA that ticks at every synchronization. An access carries the stamp its warp has then.
  * "Ordered before a thread" means one of:
  *   - stamp <= m->checks->base: every thread has passed a barrier of the whole CTA since;
  *   - the same thread made it, or the same warp did and stamp <= warp.synced: a bar.warp.sync of all lanes lies
@@ -760,7 +760,7 @@ void emu_check_init_fence(cta *m, const warp *w, int lane, const mbarrier *bar) 
     emu_report(m, EMU_MISSING_INIT_FENCE, UINT32_MAX, w, lane, (int)bar->init_thread, bar->address,
                "This copy counts its bytes at the mbarrier at 0x%x through the async proxy, but no fence follows the "
                "mbarrier.init.\n"
-               "The thread that initialises executes fence.mbarrier_init.release.cluster after it, and then the "
+               "The thread that initializes executes fence.mbarrier_init.release.cluster after it, and then the "
                "barrier that tells this warp.",
                bar->address);
 }

@@ -186,7 +186,7 @@ static CUresult read_description(const CUDA_TEXTURE_DESC *wanted, emu_texture_in
     }
     memcpy(info->border, wanted->borderColor, sizeof info->border);
     info->as_integer = wanted->flags & CU_TRSF_READ_AS_INTEGER;
-    info->normalised = wanted->flags & CU_TRSF_NORMALIZED_COORDINATES;
+    info->normalized = wanted->flags & CU_TRSF_NORMALIZED_COORDINATES;
     info->filtered = wanted->filterMode == CU_TR_FILTER_MODE_LINEAR && !info->linear;
     if (wanted->flags & CU_TRSF_SRGB) return refuse("sRGB");
     if (wanted->flags & CU_TRSF_SEAMLESS_CUBEMAP && info->filtered) return refuse("filters over the edges of a cube");

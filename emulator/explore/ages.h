@@ -13,7 +13,7 @@
 typedef struct ages {
     uint32_t now, first;
     uint32_t known[MAX_WARPS * LANES + MOST_ENGINES]; /* by index in a row of clocks: up to when all warps know it */
-    uint32_t actors[MAX_WARPS];                       /* of synchronisation by a warp, likewise */
+    uint32_t actors[MAX_WARPS];                       /* of synchronization by a warp, likewise */
 } ages;
 
 static inline uint64_t age_since(const ages *a, uint32_t known, uint32_t stamp) {

@@ -1,4 +1,4 @@
-/* orders.c - whether the order of synchronisation is the same in every run of a CTA: docs/internals.md has the
+/* orders.c - whether the order of synchronization is the same in every run of a CTA: docs/internals.md has the
  * argument.
  *
  * An event is known to a warp if it happens before the warp's current instruction, by the clocks of shadow.c. Lanes of

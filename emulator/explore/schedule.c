@@ -19,7 +19,7 @@ enum {
     MAX_POLLS = 1 << 20,       /* of a CTA in one turn, though its stores change memory */
     MAX_SLICE = 1 << 20,       /* ops of a warp in a row, then other warps have a turn */
     MAX_SPLIT_TURNS = 1 << 16, /* warp instructions after which each path of a split warp had its turns */
-    MAX_LOOP = 4096,           /* warp instructions of a loop that is recognised as endless */
+    MAX_LOOP = 4096,           /* warp instructions of a loop that is recognized as endless */
     SEED_SLICE = 200,          /* the same with a seed */
     SEED_SLICES_OF_A_CTA = 8,  /* on average, with a seed */
     STALE_SLICE = 8,           /* as both, where loads may return earlier values */

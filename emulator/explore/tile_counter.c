@@ -68,7 +68,7 @@ struct tickets {
     bool is_solo; /* only the target runs */
     bool suspect; /* what it did is wrong, or different: all run, and it draws as it did */
     bool looked;  /* they have run */
-    bool learnt;  /* what counts as remembered has grown: the states that were seen say too little */
+    bool learned; /* what counts as remembered has grown: the states that were seen say too little */
     bool holds, failed;
 };
 
@@ -205,10 +205,10 @@ static uint32_t come_to(tickets *t, size_t k, cta *m, uint32_t before, uint32_t 
 static void note_part(tickets *t, size_t k, cta *m, uint32_t ticket) {
     seat *its = &t->seats[k];
     const uint32_t from = its->at, to = m->ended ? ENDED : come_to(t, k, m, from, ticket);
-    t->learnt |= its->work.reads_more;
+    t->learned |= its->work.reads_more;
     t->holds &= t->ends[ticket] == m->ended && !its->work.meets;
     t->known[ticket] = true;
-    if (t->learnt || !t->holds) return;
+    if (t->learned || !t->holds) return;
     part *done = &t->states[from].parts[ticket];
     if (done->to == UNKNOWN)
         t->count_of_parts++;
@@ -293,8 +293,8 @@ bool emu_tickets_plan(tickets *t) {
         t->holds &= !t->looked;
         return t->looked = t->holds;
     }
-    if (t->learnt) forget_states(t);
-    t->learnt = false;
+    if (t->learned) forget_states(t);
+    t->learned = false;
     t->until = 0;
     t->target = SIZE_MAX;
     const waiting *from = find_unknown(t, &ticket);
@@ -355,7 +355,7 @@ static int choose(const tickets *t, cta *const *ctas, size_t count, uint32_t tic
     for (size_t k = 0; k < count; k++) {
         if ((planned && k == t->target) || !is_held(ctas[k])) continue;
         if (chosen < 0) chosen = (int)k;
-        if (!t->learnt && t->states[t->seats[k].at].parts[ticket].to == UNKNOWN) return (int)k;
+        if (!t->learned && t->states[t->seats[k].at].parts[ticket].to == UNKNOWN) return (int)k;
     }
     return chosen;
 }
@@ -365,7 +365,7 @@ static int choose(const tickets *t, cta *const *ctas, size_t count, uint32_t tic
 static uint32_t choose_ticket(const tickets *t, uint32_t first) {
     uint32_t ticket = first;
     while (ticket < t->until && !t->wanted[ticket]) ticket++;
-    if (ticket >= t->until && t->learnt) return (uint32_t)t->draws;
+    if (ticket >= t->until && t->learned) return (uint32_t)t->draws;
     while (ticket >= t->until && ticket < t->draws && !is_unknown(t, t->seats[t->target].at, ticket)) ticket++;
     return ticket;
 }
@@ -430,7 +430,7 @@ uint64_t emu_tickets_run(const tickets *t) {
 }
 
 uint64_t emu_tickets_left(const tickets *t) {
-    uint64_t left = t->learnt || !t->count;
+    uint64_t left = t->learned || !t->count;
     for (size_t i = 0; i < t->count; i++)
         for (uint32_t n = t->states[i].first; n < t->draws; n++)
             left += can_draw(t, &t->states[i], n) && t->states[i].parts[n].to == UNKNOWN;

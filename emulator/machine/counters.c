@@ -78,7 +78,7 @@ void emu_count_global(cta *m, const op *o, const uint64_t *addresses, uint32_t b
         int lane = first_lane(mask);
         uint64_t sector = addresses[lane] >> 5;
         counts->bytes += bytes;
-        if (sector == last) continue; /* neighbours mostly share theirs */
+        if (sector == last) continue; /* neighbors mostly share theirs */
         last = sector;
         bool known = false;
         for (int k = count - 1; k >= 0 && !known; k--) known = sectors[k] == sector;

@@ -65,7 +65,7 @@ void emu_exec_mbarrier_init(cta *m, warp *w, const op *o, uint32_t mask) {
         mbarrier *bar = emu_find_mbarrier(m, address);
         if (bar || count == 0 || count > 1048575) {
             emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, address,
-                       bar ? "The mbarrier at 0x%x is initialised a second time without mbarrier.inval in between."
+                       bar ? "The mbarrier at 0x%x is initialized a second time without mbarrier.inval in between."
                            : "The mbarrier at 0x%x gets a count that is not between 1 and 1048575.",
                        address);
             continue;
@@ -248,7 +248,7 @@ void emu_exec_mbarrier_arrive(cta *m, warp *w, const op *o, uint32_t mask) {
 }
 
 /* A warp that polls sleeps instead, and its next poll succeeds: how often a GPU would poll depends on time, which is
- * not modelled. With a schedule seed about half of the polls fail first, those of try_wait too, whose time has a limit:
+ * not modeled. With a schedule seed about half of the polls fail first, those of try_wait too, whose time has a limit:
  * so the code after a failed one runs, and a wait that is no loop shows what it waits for too little. */
 static bool poll_fails(const cta *m) {
     return m->launch->schedule && m->random >> 35 & 1;

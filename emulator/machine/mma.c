@@ -170,7 +170,7 @@ typedef int32_t ints8 __attribute__((vector_size(32)));
 typedef uint32_t words8 __attribute__((vector_size(32)));
 typedef int16_t pairs8 __attribute__((vector_size(32)));
 
-/* Also without optimisation: a function of its own passes vectors another way than multiply8() and its like, which are
+/* Also without optimization: a function of its own passes vectors another way than multiply8() and its like, which are
  * compiled for other instructions. */
 #define INLINED static inline __attribute__((always_inline))
 

@@ -123,9 +123,9 @@ static uint32_t texel_bytes(const emu_texture_info *t) {
 }
 
 /* A texel as floats. */
-typedef struct colour {
+typedef struct color {
     double channels[4];
-} colour;
+} color;
 
 static double number_of(const emu_texture_info *t, const uint8_t *at) {
     uint16_t half;
@@ -154,7 +154,7 @@ static bool stays_integer(const emu_texture_info *t) {
 static int64_t at_edge(const emu_texture_info *t, int dimension, double index) {
     const int64_t size = t->sizes[dimension];
     emu_texture_edge edge = t->edge[dimension];
-    if (!t->normalised && (edge == EMU_EDGE_WRAP || edge == EMU_EDGE_MIRROR)) edge = EMU_EDGE_CLAMP;
+    if (!t->normalized && (edge == EMU_EDGE_WRAP || edge == EMU_EDGE_MIRROR)) edge = EMU_EDGE_CLAMP;
     if (index >= 0 && index < (double)size) return (int64_t)index;
     if (t->linear || edge == EMU_EDGE_BORDER) return -1;
     if (edge == EMU_EDGE_CLAMP) return index < 0 ? 0 : size - 1;
@@ -183,11 +183,11 @@ static const uint8_t *texel_at(const lane_access *a, const double *indices, bool
     return found;
 }
 
-static colour colour_at(const lane_access *a, const double *indices) {
+static color color_at(const lane_access *a, const double *indices) {
     const emu_texture_info *t = a->info;
     bool border;
     const uint8_t *bytes = texel_at(a, indices, &border);
-    colour c = {{0}};
+    color c = {{0}};
     for (uint32_t i = 0; i < t->channels; i++)
         c.channels[i] = border ? (t->linear ? 0 : t->border[i]) : bytes ? number_of(t, bytes + i * texel_bytes(t)) : 0;
     return c;
@@ -196,10 +196,10 @@ static colour colour_at(const lane_access *a, const double *indices) {
 /* ---- textures ---- */
 
 /* The mix of the 2, 4 or 8 texels around. */
-static colour filter(const lane_access *a, const double *at) {
+static color filter(const lane_access *a, const double *at) {
     const int dimensions = dimensions_of(a->o);
     double whole[3], part[3];
-    colour sum = {{0}};
+    color sum = {{0}};
     for (int i = 0; i < dimensions; i++) {
         whole[i] = floor(at[i] - 0.5);
         part[i] = floor((at[i] - 0.5 - whole[i]) * 256 + 0.5) / 256;
@@ -212,7 +212,7 @@ static colour filter(const lane_access *a, const double *at) {
             weight *= next ? part[i] : 1 - part[i];
         }
         if (weight == 0) continue;
-        const colour c = colour_at(a, indices);
+        const color c = color_at(a, indices);
         for (int i = 0; i < 4; i++) sum.channels[i] += weight * c.channels[i];
     }
     return sum;
@@ -257,7 +257,7 @@ static void read_coordinates(lane_access *a, double *at) {
         if (o->detail & TEXTURE_INDEXED)
             at[i] = (int32_t)bits + (t->filtered ? 0.5 : 0);
         else
-            at[i] = in_texels((double)float_of(bits) * (t->normalised ? t->sizes[i] : 1));
+            at[i] = in_texels((double)float_of(bits) * (t->normalized ? t->sizes[i] : 1));
     }
 }
 
@@ -273,7 +273,7 @@ static void fetch(lane_access *a, uint32_t words[4]) {
     if (!t->filtered)
         for (int i = 0; i < 3; i++) at[i] = floor(at[i]);
     if (!stays_integer(t)) {
-        const colour c = t->filtered ? filter(a, at) : colour_at(a, at);
+        const color c = t->filtered ? filter(a, at) : color_at(a, at);
         for (uint32_t i = 0; i < t->channels; i++) {
             const float value = (float)c.channels[i];
             memcpy(&words[i], &value, sizeof value);

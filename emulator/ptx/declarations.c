@@ -295,7 +295,7 @@ static uint64_t parse_initial_address(parser *p) {
     return value;
 }
 
-/* One number of an initialiser. "0xff00(name)" is what the mask leaves of an address, at the bottom of the element. */
+/* One number of an initializer. "0xff00(name)" is what the mask leaves of an address, at the bottom of the element. */
 static uint64_t parse_initial_value(parser *p, const type_info *type) {
     bool negative = accept(p, "-");
     if (!negative && now(p)->kind == TOKEN_NAME) return parse_initial_address(p);

@@ -402,7 +402,7 @@ static void decode_pack(decoder *dec, const operand *to, const operand *from, in
     emit_lanes(dec, halves[1].pack, target, low, high);
 }
 
-/* The source may be one of the destinations' neighbours only after both halves were read: copies keep it whole. */
+/* The source may be one of the destinations' neighbors only after both halves were read: copies keep it whole. */
 static void unpack_two(decoder *dec, const operand *to, uint16_t from, int part, const struct halves *halves) {
     if (to[0].kind != OPERAND_SINK) emit_lanes(dec, halves->low, emu_dest(dec, &to[0], bits_held(part)), from, -1);
     if (to[1].kind != OPERAND_SINK) emit_lanes(dec, halves->high, emu_dest(dec, &to[1], bits_held(part)), from, -1);

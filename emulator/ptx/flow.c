@@ -68,7 +68,7 @@ static void link_predecessors(flow *f, graph *g) {
 }
 
 /* Successor number k of a node, against or along the edges; -1 past the last. */
-static int neighbour(const graph *g, int node, int k, bool reverse) {
+static int neighbor(const graph *g, int node, int k, bool reverse) {
     if (!reverse) return k < 2 ? g->next[node][k] : -1;
     int at = g->first_edge[node] + k;
     return at < g->first_edge[node + 1] ? g->edges[at] : -1;
@@ -102,7 +102,7 @@ static walk walk_graph(flow *f, const graph *g, bool reverse) {
             at = at ? w.parent[at] : -1;
             continue;
         }
-        int to = neighbour(g, w.node[at], tried[at]++, reverse);
+        int to = neighbor(g, w.node[at], tried[at]++, reverse);
         if (to < 0 || w.number[to] >= 0) continue;
         w.parent[w.count] = at;
         at = w.number[to] = w.count;
@@ -137,7 +137,7 @@ static int *dominators(flow *f, const graph *g, bool reverse) {
     int *waiting = emu_load_alloc(f->load, bytes), *next = emu_load_alloc(f->load, bytes); /* lists of 1 + number */
     for (int i = w.count - 1; i > 0; i--) {
         for (int k = 0; k < degree(g, w.node[i], !reverse); k++) {
-            int from = neighbour(g, w.node[i], k, !reverse);
+            int from = neighbor(g, w.node[i], k, !reverse);
             if (from < 0 || w.number[from] < 0) continue;
             int least = least_above(&w, w.number[from], stack);
             if (w.semi[least] < w.semi[i]) w.semi[i] = w.semi[least];

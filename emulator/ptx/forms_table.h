@@ -759,7 +759,7 @@ MMA("ws sp? cta_group::1 kind::i8 " COLLECTOR_B, "[d], A, B, [indices], idesc, e
 #undef COLLECTOR_B
 #undef TIMES
 #undef GROUP
-/* synchronisation */
+/* synchronization */
 FORM_ROW("barrier", "bar", "cta? sync", "a, b", OP_BARRIER, NO_BITS, emu_decode_barrier,
          "a: 0 to 15, may be absent; b: threads, may be absent")
 FORM_ROW("barrier", "bar", "cta? arrive", "a, b", OP_BARRIER, NO_BITS, emu_decode_barrier, "")

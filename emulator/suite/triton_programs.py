@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Programs in Triton: loads, reductions, products in every type, tensor descriptors, atomics, warp specialisation."""
+"""Programs in Triton: loads, reductions, products in every type, tensor descriptors, atomics, warp specialization."""
 
 import numpy as np
 import triton

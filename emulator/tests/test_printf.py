@@ -30,7 +30,7 @@ ALL = [*CASES, WIDE]
 
 
 def text_bytes(text: str) -> str:
-    """A PTX initialiser."""
+    """A PTX initializer."""
     return ", ".join(map(str, [*text.encode(), 0]))
 
 

@@ -89,18 +89,18 @@ def test_planes_at_each_edge(over: str, linear: int, tmp_path: Path) -> None:
     plain = [{**base, "instruction": "f32.f32", "edge": mode, "at": PLANE} for mode in ("clamp", "border", "wrap")]
     scaled = [[(x - 3) / 8, (y - 2) / 5] for x, y in PLANE]
     normal = [
-        {**base, "instruction": "f32.f32", "edge": mode, "at": scaled, "normalised": 1}
+        {**base, "instruction": "f32.f32", "edge": mode, "at": scaled, "normalized": 1}
         for mode in ("clamp", "border", "wrap", "mirror")
     ]
     ran = run(plain + normal, tmp_path)
     assert not ran.findings
     rule = mixed if linear else nearest
     for job, words in zip(plain + normal, ran.results, strict=True):
-        normalised = "normalised" in job
-        # without normalised coordinates there is no wrap, but a clamp
-        mode = "clamp" if job["edge"] == "wrap" and not normalised else job["edge"]
+        normalized = "normalized" in job
+        # without normalized coordinates there is no wrap, but a clamp
+        mode = "clamp" if job["edge"] == "wrap" and not normalized else job["edge"]
         points = [
-            [float(np.float32(x)) * (8 if normalised else 1), float(np.float32(y)) * (5 if normalised else 1)]
+            [float(np.float32(x)) * (8 if normalized else 1), float(np.float32(y)) * (5 if normalized else 1)]
             for x, y in job["at"]
         ]
         expected = [rule(IMAGE, point, mode) for point in points]
@@ -151,7 +151,7 @@ def test_volumes_layers_and_cubes(tmp_path: Path) -> None:
     layers = {**base, "over": "layers", "sizes": [5, 4, 3], "texels": VOLUME.tolist(), "form": "a2d", "linear": 1}
     lines = {**base, "over": "layers", "sizes": [5, 0, 3], "texels": VOLUME[:, 0].tolist(), "form": "a1d"}
     directions = [[1, 0.3, -0.6], [-1, 0.3, -0.6], [0.3, 1, -0.6], [0.3, -1, -0.6], [0.3, -0.6, 2], [0.3, -0.6, -2]]
-    cube = {**base, "over": "cube", "sizes": [4, 4, 6], "texels": CUBE.tolist(), "form": "cube", "normalised": 1}
+    cube = {**base, "over": "cube", "sizes": [4, 4, 6], "texels": CUBE.tolist(), "form": "cube", "normalized": 1}
     jobs = [
         {**volume, "at": inside.tolist()},
         {**layers, "at": [[i % 3, float(x), float(y)] for i, (x, y, _) in enumerate(inside)]},

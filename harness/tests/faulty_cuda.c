@@ -893,7 +893,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
     TRY(cuStreamSynchronize);
     if (unsafe()) return 900; /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
     pthread_mutex_lock(&lock);
-    log_kept.synchronisations++;
+    log_kept.synchronizations++;
     const CUresult result = run_stream();
     pthread_mutex_unlock(&lock);
     return result ? result : REAL(cuStreamSynchronize)(stream);

@@ -17,7 +17,7 @@ struct fake_launch {
 
 enum { FAKE_LAUNCHES = 256 };
 struct fake_log {
-    int modules, allocations, synchronisations; /* calls */
+    int modules, allocations, synchronizations; /* calls */
     int held;                                   /* contexts, modules and streams that were not given back */
     int64_t held_bytes;                         /* likewise of device memory */
     int n_launches;

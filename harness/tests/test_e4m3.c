@@ -43,7 +43,7 @@ static void rounding_is_to_the_nearest(void) {
         wrong += e4m3_from_float(middle) != (byte % 2 ? byte + 1 : byte);
         wrong += e4m3_from_float(-middle) != (0x80 | (byte % 2 ? byte + 1 : byte));
     }
-    ok(!wrong, "between neighbours the nearest is taken, and of the middle the even one");
+    ok(!wrong, "between neighbors the nearest is taken, and of the middle the even one");
 }
 
 static struct problem e4m3_problem(int64_t seq) {

@@ -131,7 +131,7 @@ static void number_types(void) {
         for (uint32_t bits = 0; bits + 1 < infinity; bits++) {
             const float a = half_to_float((uint16_t)bits, dtype), b = half_to_float((uint16_t)(bits + 1), dtype);
             const float half =
-                a / 2 + b / 2; /* halves of fp16 and bf16 neighbours are exact in fp32 but at the very bottom */
+                a / 2 + b / 2; /* halves of fp16 and bf16 neighbors are exact in fp32 but at the very bottom */
             if ((double)half != ((double)a + (double)b) / 2) continue;
             middle += half_from_float(half, dtype) != (bits & 1 ? bits + 1 : bits);
             middle += half_from_float(nextafterf(half, 0), dtype) != bits;

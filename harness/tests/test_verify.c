@@ -94,7 +94,7 @@ static void planted(enum dtype dtype) {
     verdict = with_element(&fixture, at, fixture.right[at] ^ 0x8000);
     ok(!verdict.pass || fabsf(good) < 1e-4f, "%s: a wrong sign fails", name);
     verdict = with_element(&fixture, at, fixture.right[at] + 1);
-    ok(verdict.pass, "%s: a neighbour of the rounded value passes", name);
+    ok(verdict.pass, "%s: a neighbor of the rounded value passes", name);
 
     memset(fixture.output, POISON_BYTE, fixture.bytes);
     verdict = verify(&fixture, 1);

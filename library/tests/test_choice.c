@@ -271,7 +271,7 @@ static void short_names(void) {
     refused(&made, &call, &H200, FL_INVALID, "version 'mma_sync': this library contains attention/mma_sync ");
 }
 
-/* Each removed version is rejected with the kernel that replaces it, and its neighbours as any unknown name. */
+/* Each removed version is rejected with the kernel that replaces it, and its neighbors as any unknown name. */
 static void removed(const struct made_up *made) {
     static const struct {
         const char *name, *sentence;

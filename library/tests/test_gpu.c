@@ -416,8 +416,8 @@ static void serving(fl_library *library) {
         end_capture(stream, &graph);
         destroy_graph(graph);
     }
-    const int synchronised = fake_log()->synchronisations;
-    ok(!fl_forward(library, &paged.asked, &paged.tensors, stream) && fake_log()->synchronisations == synchronised,
+    const int synchronized = fake_log()->synchronizations;
+    ok(!fl_forward(library, &paged.asked, &paged.tensors, stream) && fake_log()->synchronizations == synchronized,
        "nothing waits for the GPU");
     fl_tensors tensors = paged.tensors;
     tensors.block_table = paged.served;
@@ -499,7 +499,7 @@ static void prepared(fl_library *library) {
     const fl_status status = fl_forward(library, &attention.asked, &attention.tensors, stream);
     const struct fake_log *const after = fake_log();
     ok(!status && after->modules == before.modules && after->allocations == before.allocations &&
-           after->synchronisations == before.synchronisations,
+           after->synchronizations == before.synchronizations,
        "then a call loads nothing, allocates nothing and waits for nothing");
     attention.asked.device = 2;
     ok(fl_prepare(library, &attention.asked) == FL_INVALID, "nothing is prepared for a GPU that is not there");

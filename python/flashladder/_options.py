@@ -23,7 +23,7 @@ ELSEWHERE = {
     "is_causal": "here it is causal, with the mask aligned to the bottom right",
     "return_attn_probs": "here it is return_lse",
     "return_softmax_lse": "here it is return_lse",
-    "enable_gqa": "heads that share K and V are recognised by the shape: leave it out",
+    "enable_gqa": "heads that share K and V are recognized by the shape: leave it out",
     "attn_mask": "there is no mask but the causal one and windows",
     "window_size": "here it is window",
     "s_aux": "here it is sinks",

@@ -28,7 +28,7 @@ def quantize_e4m3(x: Any, scale: Any = None) -> tuple[Any, Any]:
     """
     framework = framework_of("x", x)
     if type(framework) not in (Torch, JAX, NumPy):
-        raise NotImplementedError(f"x is {kind_of(x)}: PyTorch, JAX and NumPy arrays are quantised")
+        raise NotImplementedError(f"x is {kind_of(x)}: PyTorch, JAX and NumPy arrays are quantized")
     if x.ndim not in (3, 4):
         raise ValueError(f"x has {x.ndim} dimensions: [batch, seq, kv_heads, d_head] or [tokens, kv_heads, d_head]")
     if not _is_float(x):

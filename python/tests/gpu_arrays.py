@@ -347,7 +347,7 @@ def errors() -> Facts:
     wide = torch.zeros((2, 129, 8, 132), device=GPU, dtype=torch.float16)
     shifted = torch.zeros(q.numel() + 8, device=GPU, dtype=torch.float16)[1 : q.numel() + 1].view(q.shape)
     odd = torch.zeros((2, 129, 8, 80), device=GPU, dtype=torch.float16)
-    learnt = q.clone().requires_grad_()
+    learned = q.clone().requires_grad_()
     attention = flashladder.attention
 
     def plain(o: int, stream: int = 0) -> None:
@@ -368,14 +368,14 @@ def errors() -> Facts:
         "address": raised(ValueError, "16", lambda: attention(shifted, k, v)),
         "d_head": raised(NotImplementedError, "80", lambda: attention(odd, odd, odd)),
         "version": raised(ValueError, "v99", lambda: attention(q, k, v, version="v99")),
-        "grad": raised(NotImplementedError, "no backward", lambda: attention(learnt, k, v)),
+        "grad": raised(NotImplementedError, "no backward", lambda: attention(learned, k, v)),
         "in place": raised(ValueError, "overlap", lambda: attention(q, k, v, out=q)),
         "host pointer": raised(ValueError, "", lambda: plain(on_host.ctypes.data)),
         "pinned pointer": raised(ValueError, "", lambda: plain(pinned.data_ptr())),
         "no pointer": raised(ValueError, "", lambda: plain(16)),
     }
     with torch.no_grad():
-        attention(learnt, k, v)
+        attention(learned, k, v)
     if torch.cuda.device_count() > 1:
         far = q.to("cuda:1")
         sentences["other GPU"] = raised(ValueError, "pass both on one device", lambda: attention(q, far, v))

@@ -256,7 +256,7 @@ CACHE_SIZES = [(1, 128), (1, 339), (3, 1024), (64, 800), (64, 256), (3, 799), (1
 
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (37, 20)}], ids=["full", "causal", "window"])
 def test_packed_sequences_of_all_sizes(options: dict[str, Any]) -> None:
-    """In one call, so that short and long ones, with more queries than keys or fewer, are neighbours."""
+    """In one call, so that short and long ones, with more queries than keys or fewer, are neighbors."""
     rng = RNG(5)
     q, k, v = ([sequence(rng, size[i], 2 - (i > 0), 64) for size in PACKED] for i in (0, 1, 1))
     check_varlen(Case(q, k, v, options))

@@ -267,7 +267,7 @@ def test_what_the_kernels_lack_is_refused_by_name(
         call(model, tokens)
 
 
-def learnt(model: Any, tokens: Any, call: Any = None) -> list[Any]:
+def learned(model: Any, tokens: Any, call: Any = None) -> list[Any]:
     """The gradients of one step."""
     model.zero_grad()
     (model if call is None else call)(tokens, labels=tokens).loss.backward()
@@ -277,9 +277,9 @@ def learnt(model: Any, tokens: Any, call: Any = None) -> list[Any]:
 
 
 def test_a_model_has_the_gradients_that_it_has_with_sdpa(model: Any, tokens: Any) -> None:
-    ours = learnt(model, tokens)
+    ours = learned(model, tokens)
     model.set_attn_implementation("sdpa")
-    theirs = learnt(model, tokens)
+    theirs = learned(model, tokens)
     model.set_attn_implementation(NAME)
     assert all(close(one, other) for one, other in zip(ours, theirs, strict=True))
 
@@ -300,10 +300,10 @@ def test_packed_sequences_have_the_gradients_of_each_alone(model: Any, tokens: A
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_model_that_keeps_no_activations_has_the_same_gradients(model: Any, tokens: Any, reentrant: bool) -> None:
-    expected = learnt(model, tokens)
+    expected = learned(model, tokens)
     model.gradient_checkpointing_enable({"use_reentrant": reentrant})
     try:
-        again = learnt(model.train(), tokens)
+        again = learned(model.train(), tokens)
     finally:
         model.eval().gradient_checkpointing_disable()
     assert all(close(one, other) for one, other in zip(again, expected, strict=True))
@@ -313,22 +313,22 @@ def test_a_compiled_model_has_the_same_gradients(model: Any, tokens: Any) -> Non
     if not traces_closures():
         pytest.skip("this PyTorch cannot trace the reading of a window's mask without a graph break")
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    found = learnt(model, tokens, compiled)
-    assert all(close(one, other) for one, other in zip(found, learnt(model, tokens), strict=True))
+    found = learned(model, tokens, compiled)
+    assert all(close(one, other) for one, other in zip(found, learned(model, tokens), strict=True))
 
 
 def test_sdpa_of_a_model_trains_on_the_kernels(model: Any, tokens: Any) -> None:
     """flashladder.torch.register() makes PyTorch's flash operator call them, only on a GPU."""
     if not torch.cuda.is_available():
         pytest.skip("no GPU: PyTorch has a flash operator for GPUs alone")
-    expected = learnt(model, tokens)
+    expected = learned(model, tokens)
     model.set_attn_implementation("sdpa")
     try:
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
-            theirs = learnt(model, tokens)
+            theirs = learned(model, tokens)
             register()
             torch.nn.attention.activate_flash_attention_impl(NAME)
-            ours = learnt(model, tokens)
+            ours = learned(model, tokens)
     finally:
         torch.nn.attention.restore_flash_attention_impl()
         model.set_attn_implementation(NAME)

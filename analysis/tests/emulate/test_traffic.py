@@ -1,4 +1,4 @@
-"""Modelled traffic: the totals that are taken from an emulator record."""
+"""Modeled traffic: the totals that are taken from an emulator record."""
 
 import json
 import shutil

@@ -89,7 +89,7 @@ def test_sheet(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"idea: {header.idea}" in text
     assert "each side its own config: v03 refuses that of v04" in text
     assert "| loop instructions" in text
-    assert "modelled memory traffic: not built" in text
+    assert "modeled memory traffic: not built" in text
     assert main(["why", "v03", "v04", "--arch", "sm_80", "--no-emulator", "--json"]) == 0
     sheet = json.loads(capsys.readouterr().out)
     assert sheet["verdict"] in VERDICTS.values()

@@ -63,10 +63,10 @@ def test_cubins_of_cuda_12(source: str, arch: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_live_registers_of_cuda_12(arch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """nvdisasm does not analyse these cubins. The allocation is no smaller than what is live at a time."""
+    """nvdisasm does not analyze these cubins. The allocation is no smaller than what is live at a time."""
     path, _ = compiled("attention.cu", arch, tmp_path)
     kernel = next(each for each in Cubin.read(path).entries if "L5dtype5E" in each.symbol)
     assert main(["live", str(path), "--arch", arch, "--config", kernel.symbol, "--json"]) == 0
     said = capsys.readouterr()
-    assert "nvdisasm does not analyse the data flow of this cubin" in said.err
+    assert "nvdisasm does not analyze the data flow of this cubin" in said.err
     assert kernel.registers is not None and 16 <= json.loads(said.out)["most"] <= kernel.registers

@@ -79,7 +79,7 @@ def test_demangle_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert "c++filt" in capsys.readouterr().err
 
 
-# ---- other programs' names, colours, time stamps, nvlink -------------------------------------------------------------
+# ---- other programs' names, colors, time stamps, nvlink -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ def test_a_branch_nowhere_is_refused() -> None:
 
 
 def labelled_edges(whole: Listing) -> set[tuple[str, str]]:
-    """Edges between labelled pieces; nvdisasm begins a piece at every label and after every branch and call."""
+    """Edges between labeled pieces; nvdisasm begins a piece at every label and after every branch and call."""
     graph = Graph(whole)
     label_at = {address: name for name, address in whole.labels.items() if name.startswith(".L_x_")}
     edges = set()

@@ -102,8 +102,8 @@ def test_labels_predicates_and_padding() -> None:
         (listing_of("frob R1, R2"), r"x\.sass:3: line not understood"),
         (listing_of("EXIT") + "what is this\n", r"x\.sass:4: line not understood: 'what is this'"),
         (listing_of("NOP", "NOP") + "        /*0010*/  EXIT ;\n", r"x\.sass:5: address 0010 after 0010"),
-        ("", r"x\.sass: no instruction recognised in 0 lines"),
-        ("// nothing\n", r"x\.sass: no instruction recognised in 1 lines"),
+        ("", r"x\.sass: no instruction recognized in 0 lines"),
+        ("// nothing\n", r"x\.sass: no instruction recognized in 1 lines"),
     ],
 )
 def test_refused_listings(text: str, message: str) -> None:

@@ -75,7 +75,7 @@ def test_rows_are_ordered_by_change() -> None:
 def test_other_tiles_are_compared_per_matrix_instruction() -> None:
     double = kernel(*LOOP, *LOOP)
     change = compare(kernel(*LOOP), double)
-    assert change.normalised
+    assert change.normalized
     total = change.regions[0].rows[0]
     assert (total.before, total.after) == (4.0, 3.5)
     assert change.verdict == "loop 4 -> 3.500 instructions per matrix instruction"

@@ -32,7 +32,7 @@ def pages() -> list[Path]:
 
 @pytest.fixture(scope="module")
 def windows() -> Iterator[dict[str, Any]]:
-    """Windows of a browser by name: each width in each colour scheme."""
+    """Windows of a browser by name: each width in each color scheme."""
     with chromium() as browser:
         yield {
             f"{name}.{scheme}": browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)

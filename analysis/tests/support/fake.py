@@ -30,7 +30,7 @@ class FakeBin:
         self.how: dict[str, dict[str, Any]] = {}
 
     def set(self, version: str, **how: Any) -> None:
-        """Add an executable or change its behaviour."""
+        """Add an executable or change its behavior."""
         fake_program("fake_executable.py", self.folder / version)
         self.how[version] = how
         (self.folder / "fake.json").write_text(json.dumps(self.how))

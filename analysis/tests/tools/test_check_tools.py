@@ -1,4 +1,4 @@
-"""check-tools: every kind of file is recognised, and what is not is named."""
+"""check-tools: every kind of file is recognized, and what is not is named."""
 
 import json
 from pathlib import Path
@@ -73,4 +73,4 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check-tools", good, "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["rows"]) == 2
     assert main(["check-tools", good, str(bad)]) == 2
-    assert "1 not recognised" in capsys.readouterr().err
+    assert "1 not recognized" in capsys.readouterr().err

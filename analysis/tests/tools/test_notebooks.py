@@ -79,7 +79,7 @@ def test_notebooks_run_and_their_outputs_are_fresh(
 def test_a_notebook_asks_shows_and_concludes(path: Path) -> None:
     read = cells(path)
     assert re.search(r"^\*\*Question: .*\?\*\*", text(read[0]), re.MULTILINE | re.DOTALL)
-    assert text(read[-1]).startswith("## What was learnt\n")
+    assert text(read[-1]).startswith("## What was learned\n")
     outputs = [output for cell in read for output in cell.get("outputs", [])]
     kinds = {"image/png", "image/svg+xml"}
     pictures = [output for output in outputs if kinds & output.get("data", {}).keys()]

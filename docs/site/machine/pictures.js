@@ -9,7 +9,7 @@ const made = (name, className, text) => {
   return element;
 };
 
-// A matrix as colours, blue above and orange below zero; what is under the pointer is said below. at(row, column) is a
+// A matrix as colors, blue above and orange below zero; what is under the pointer is said below. at(row, column) is a
 // number, or null where nothing is known.
 function heat(title, rows, columns, at) {
   const figure = made("figure", "heat"), canvas = made("canvas"), said = made("figcaption", "", title);
@@ -114,7 +114,7 @@ function product({ product: it, operands, shared, shown }, read) {
     const bits = it.sums[128 * (column >> 3) + 32 * (2 * (row >> 3) + (column & 1)) + (row & 7) * 4 + ((column & 7) >> 1)];
     return bits === 0xffffffff ? null : float(bits);
   };
-  box.append(heat(`sums before, ${rows}: 16 × ${it.columns}; grey: not known`, 16, it.columns, sum));
+  box.append(heat(`sums before, ${rows}: 16 × ${it.columns}; gray: not known`, 16, it.columns, sum));
   return box;
 }
 

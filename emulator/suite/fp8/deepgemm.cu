@@ -47,7 +47,7 @@ static void launch(void (*kernel)(Parameters...), int cluster, int threads, size
 // The sum of products of row i of a and row j of b over columns [from, to), and the sum of their absolute values.
 struct Sum {
     double value = 0, magnitude = 0;
-    Sum(const Quantised &a, int i, const Quantised &b, int j, int from, int to) {
+    Sum(const Quantized &a, int i, const Quantized &b, int j, int from, int to) {
         for (int k = from; k < to; k++) {
             double term = a.at(i, k) * b.at(j, k);
             value += term;
@@ -67,7 +67,7 @@ constexpr size_t bytes_of_1d2d(int k) {
 }
 
 template <GemmType TYPE, int GROUPS, int BLOCK_M, int BLOCK_N, int STAGES, int CLUSTER, Major SCALES>
-static std::vector<__nv_bfloat16> product_1d2d(const Quantised &a, const Quantised &b, int m, int n,
+static std::vector<__nv_bfloat16> product_1d2d(const Quantized &a, const Quantized &b, int m, int n,
                                                std::vector<int> layout) {
     constexpr int SWIZZLE = BLOCK_N % 64 == 0 ? 128 : 64, CONSUMERS = BLOCK_M <= 64 ? 128 : 256;
     Array<__nv_fp8_e4m3> a_elements(a.elements), b_elements(b.elements);
@@ -94,7 +94,7 @@ static std::vector<__nv_bfloat16> product_1d2d(const Quantised &a, const Quantis
 }
 
 // Rows of a that belong to no group, whose b is -1, are not looked at.
-static bool right_1d2d(const char *problem, const Quantised &a, const Quantised &b, int n,
+static bool right_1d2d(const char *problem, const Quantized &a, const Quantized &b, int n,
                        const std::vector<int> &group, const std::vector<__nv_bfloat16> &d) {
     Check check(CUT);
     for (int i = 0; i < a.rows; i++) {
@@ -109,7 +109,7 @@ static bool right_1d2d(const char *problem, const Quantised &a, const Quantised 
 static bool plain() {
     Random random;
     const int m = 200, n = 256, k = 512;
-    Quantised a(m, k, 1, random), b(n, k, 128, random);
+    Quantized a(m, k, 1, random), b(n, k, 128, random);
     auto d = product_1d2d<GemmType::Normal, 1, 128, 128, 3, 1, Major::K>(a, b, m, n, {0});
     return right_1d2d("200 x 256 x 512", a, b, n, std::vector<int>(m, 0), d);
 }
@@ -117,7 +117,7 @@ static bool plain() {
 static bool multicast() {
     Random random;
     const int m = 256, n = 384, k = 512;
-    Quantised a(m, k, 1, random), b(n, k, 128, random);
+    Quantized a(m, k, 1, random), b(n, k, 128, random);
     auto d = product_1d2d<GemmType::Normal, 1, 64, 96, 4, 2, Major::MN>(a, b, m, n, {0});
     return right_1d2d("256 x 384 x 512", a, b, n, std::vector<int>(m, 0), d);
 }
@@ -127,7 +127,7 @@ static bool contiguous() {
     const int m = 384, n = 256, k = 256;
     std::vector<int> group(m, 0);
     for (int i = 128; i < m; i++) group[i] = i < 256 ? 2 : i < 320 ? 1 : -1; // the last 64 rows pad a block
-    Quantised a(m, k, 1, random), b(3 * n, k, 128, random);
+    Quantized a(m, k, 1, random), b(3 * n, k, 128, random);
     auto d = product_1d2d<GemmType::MGroupedContiguous, 3, 128, 128, 3, 1, Major::K>(a, b, m, n, group);
     return right_1d2d("384 x 256 x 256, 3 groups", a, b, n, group, d);
 }
@@ -138,7 +138,7 @@ static bool masked() {
     const std::vector<int> rows = {100, 0, 128};
     std::vector<int> group(3 * m, -1);
     for (int g = 0; g < 3; g++) std::fill_n(group.begin() + g * m, rows[g], g);
-    Quantised a(3 * m, k, 1, random), b(3 * n, k, 128, random);
+    Quantized a(3 * m, k, 1, random), b(3 * n, k, 128, random);
     auto d = product_1d2d<GemmType::MGroupedMasked, 3, 64, 128, 4, 1, Major::K>(a, b, m, n, rows);
     return right_1d2d("228 x 256 x 256, 3 groups", a, b, n, group, d);
 }
@@ -148,7 +148,7 @@ static bool masked() {
 constexpr int BLOCK_M_1D1D = 128, BLOCK_N_1D1D = 120, STAGES_1D1D = 3;
 
 template <GemmType TYPE, int GROUPS>
-static void product_1d1d(const Quantised &a, const Quantised &b, int m, int n, int first_k,
+static void product_1d1d(const Quantized &a, const Quantized &b, int m, int n, int first_k,
                          const std::vector<__nv_fp8_e4m3> &a_groups, const std::vector<__nv_fp8_e4m3> &b_groups,
                          const std::vector<int> &layout, Array<float> &d) {
     constexpr int CONSUMERS = 256, BLOCK_M = BLOCK_M_1D1D, BLOCK_N = BLOCK_N_1D1D, STAGES = STAGES_1D1D;
@@ -169,7 +169,7 @@ static void product_1d1d(const Quantised &a, const Quantised &b, int m, int n, i
 }
 
 // Group g sums over columns [ends[g - 1], ends[g]), and is added to what D held.
-static bool right_1d1d(const char *problem, const Quantised &a, const Quantised &b, const std::vector<int> &ends,
+static bool right_1d1d(const char *problem, const Quantized &a, const Quantized &b, const std::vector<int> &ends,
                        const std::vector<float> &before, const std::vector<float> &d) {
     Check check(CUT);
     for (size_t g = 0, at = 0; g < ends.size(); g++)
@@ -190,7 +190,7 @@ static std::vector<float> numbers(size_t count, Random &random) {
 static bool accumulating() {
     Random random;
     const int m = 256, n = 240, k = 512;
-    Quantised a(m, k, 1, random), b(n, k, 1, random);
+    Quantized a(m, k, 1, random), b(n, k, 1, random);
     Array<float> d(numbers(m * n, random));
     const std::vector<float> before = d.host;
     product_1d1d<GemmType::Normal, 1>(a, b, m, n, k, a.elements, b.elements, {0}, d);
@@ -198,7 +198,7 @@ static bool accumulating() {
 }
 
 // Columns of a group after those of the group before it, each group [rows, columns].
-static std::vector<__nv_fp8_e4m3> group_by_group(const Quantised &a, const std::vector<int> &ends) {
+static std::vector<__nv_fp8_e4m3> group_by_group(const Quantized &a, const std::vector<int> &ends) {
     std::vector<__nv_fp8_e4m3> grouped;
     for (size_t g = 0; g < ends.size(); g++)
         for (int row = 0; row < a.rows; row++)
@@ -211,7 +211,7 @@ static bool groups_of_k() {
     Random random;
     const int m = 128, n = 240;
     const std::vector<int> lengths = {256, 0, 384}, ends = {256, 256, 640};
-    Quantised a(m, 640, 1, random), b(n, 640, 1, random);
+    Quantized a(m, 640, 1, random), b(n, 640, 1, random);
     Array<float> d(numbers(3 * m * n, random));
     const std::vector<float> before = d.host;
     product_1d1d<GemmType::KGroupedContiguous, 3>(a, b, m, n, lengths[0], group_by_group(a, ends),
@@ -224,7 +224,7 @@ static bool groups_of_k() {
 constexpr int HEADS = 64, D_HEAD = 128, SPLIT = 256, MATH = 512, LOGIT_STAGES = 3;
 
 struct LogitInputs {
-    Quantised q, keys;           // [queries, HEADS, D_HEAD], [keys, D_HEAD]
+    Quantized q, keys;           // [queries, HEADS, D_HEAD], [keys, D_HEAD]
     std::vector<double> weights; // [queries, HEADS], without q's scales
     Array<__nv_fp8_e4m3> q_elements, key_elements;
     Array<float> key_scales, scaled_weights;

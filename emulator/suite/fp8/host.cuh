@@ -1,7 +1,7 @@
 /* host.cuh - what the host programs in this folder share: e4m3 inputs with scales, memory of the GPU, tensor maps, and
  * the comparison with float64.
  *
- *     Quantised a(rows, columns, 1, random);                       // a scale for 1 x 128 elements
+ *     Quantized a(rows, columns, 1, random);                       // a scale for 1 x 128 elements
  *     Array<float> scales(a.scales);  … kernel<<<…>>>(scales.device) …
  *     Check check(1.0 / 1024);  check.element(got, expected, magnitude);  check.right("200 x 256 x 512");
  *     int main(int argc, char **argv) { return run_named(problems, argc, argv); }
@@ -56,12 +56,12 @@ struct Array {
 constexpr int SCALE_COLUMNS = 128;
 
 // A matrix in e4m3 with a scale for tall x 128 elements; its values have a mean of 1/4.
-struct Quantised {
+struct Quantized {
     int rows, columns, tall;
     std::vector<__nv_fp8_e4m3> elements; // [rows, columns]
     std::vector<float> scales;           // [rows / tall, columns / 128]
 
-    Quantised(int rows, int columns, int tall, Random &random)
+    Quantized(int rows, int columns, int tall, Random &random)
         : rows(rows), columns(columns), tall(tall), elements(rows * columns), scales(rows / tall * blocks()) {
         for (int row = 0; row < rows; row += tall)
             for (int block = 0; block < blocks(); block++) fill(row, block, random);

@@ -102,7 +102,7 @@ def texture(job):
     given, _ = resource(job)
     object_ = ctypes.c_uint64()
     edges = {"wrap": 0, "clamp": 1, "mirror": 2, "border": 3}
-    flags = job.get("integer", 0) | job.get("normalised", 0) << 1 | job.get("more_flags", 0)
+    flags = job.get("integer", 0) | job.get("normalized", 0) << 1 | job.get("more_flags", 0)
     wanted = struct.pack("<iiiiIIifffffff", *[edges[job.get("edge", "clamp")]] * 3, job.get("linear", 0), flags, 0,
                          0, 0, 0, 0, *job.get("border", [0] * 4))  # fmt: skip
     call("cuTexObjectCreate", ctypes.byref(object_), given.ljust(144, b"\0"), wanted.ljust(104, b"\0"), None)

@@ -143,7 +143,7 @@ CLUSTERS = [
     Defect("barrier-misuse", "an mbarrier ends while a copy of another CTA counts at it", ENDED.replace("BEFORE", "<<||"
            + ALL_THERE + ">>").replace("AFTER", "<<" + START_AGAIN + ALL_THERE + "||>>"), ["lesson.cu:63",
            "lesson.cu:64", "copy of 4 bytes that the CTA with rank 1 started"], **TWO_CTAS),
-    Defect("barrier-misuse", "an arrival at an mbarrier of another CTA that it may not have initialised",
+    Defect("barrier-misuse", "an arrival at an mbarrier of another CTA that it may not have initialized",
            REMOTE_ARRIVE.replace("AHEAD", "<<||fence.mbarrier_init.release.cluster;\n>>" + MEET.replace("arrive",
            "arrive.relaxed")), ["fence.mbarrier_init.release.cluster", "with rank"], **TWO_CTAS),
     Defect("barrier-misuse", "a second arrival at the barrier of the cluster", CLUSTER + ".loc 1 53 0\n"

@@ -281,7 +281,7 @@ end:"""
 )
 
 FENCE_OF_WARP_0 = "setp.lt.u32 %q, %t, 32;\n@%q fence.proxy.async.shared::cta;"
-# Thread 32 copies by the mbarrier that thread 0 initialises.
+# Thread 32 copies by the mbarrier that thread 0 initializes.
 BY_WARP_1 = bytes_in(INIT_FENCE="").replace("@!%q bra wait;", "setp.eq.u32 %q, %t, 32;\n@!%q bra wait;")
 
 HOPPER = [
@@ -416,7 +416,7 @@ HOPPER = [
            "@!%q bra end;\nmbarrier.inval.shared.b64 [%s+512];\nend:"), **BYTES),
     Defect("missing-init-fence", "a copy counts at an mbarrier that was not fenced", bytes_in(INIT_FENCE=""),
            ["fence.mbarrier_init", "lesson.cu:40", "mbarrier at"], twin=bytes_in(), **BYTES),
-    Defect("missing-init-fence", "a thread that did not initialise executes the fence",
+    Defect("missing-init-fence", "a thread that did not initialize executes the fence",
            bytes_in(INIT_FENCE="<<@!%q fence.mbarrier_init.release.cluster||fence.proxy.async.shared::cta>>;"),
            ["fence.mbarrier_init"], **BYTES),
     Defect("async-in-flight", "a phase is waited for twice", bytes_in(END="bar.sync 0;\n"

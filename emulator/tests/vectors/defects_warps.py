@@ -365,18 +365,18 @@ WARPS = [
            "bar.sync 1, %x;", ["lesson.cu:12", "33"], status=3),
     Defect("barrier-misuse", "a barrier that does not exist", START + ".loc 1 12 0\nbar.sync <<16||15>>;",
            ["lesson.cu:12", "16"], status=3),
-    Defect("barrier-misuse", "an mbarrier that was not initialised", MBARRIER
+    Defect("barrier-misuse", "an mbarrier that was not initialized", MBARRIER
            + "@%q <<st.shared.u64 [%s], 0||mbarrier.init.shared.b64 [%s], 64>>;\nbar.sync 0;\n"
            "mbarrier.arrive.shared.b64 %state, [%s];"),
-    Defect("barrier-misuse", "a wait at an mbarrier that was not initialised", MBARRIER
+    Defect("barrier-misuse", "a wait at an mbarrier that was not initialized", MBARRIER
            + "@%q <<st.shared.u64 [%s], 0||mbarrier.init.shared.b64 [%s], 64>>;\nbar.sync 0;\nwait:\n"
            "mbarrier.try_wait.parity.shared.b64 %done, [%s], 1;\n@!%done bra wait;", ["There is no mbarrier at"]),
     Defect("barrier-misuse", "lanes that make one mbarrier with different counts", MBARRIER + "<<shr.u32 %t, %t, 4;\n"
            "add.u32 %t, %t, 32;\nmbarrier.init.shared.b64 [%s], %t;||mbarrier.init.shared.b64 [%s], 32;>>",
-           ["initialised a second time", "lane 16"], block=32),
-    Defect("barrier-misuse", "an mbarrier that is initialised twice", MBARRIER + "mbarrier.init.shared.b64 [%s], 32;\n"
+           ["initialized a second time", "lane 16"], block=32),
+    Defect("barrier-misuse", "an mbarrier that is initialized twice", MBARRIER + "mbarrier.init.shared.b64 [%s], 32;\n"
            "<<mbarrier.init.shared.b64 [%s], 32;||@%q mbarrier.inval.shared.b64 [%s];\nbar.warp.sync -1;\n"
-           "@%q mbarrier.init.shared.b64 [%s], 32;>>", ["initialised a second time", "lane 0"], block=32),
+           "@%q mbarrier.init.shared.b64 [%s], 32;>>", ["initialized a second time", "lane 0"], block=32),
     Defect("race", "an mbarrier that ends while another warp may still wait", MBARRIER + ENDED.replace("MEET", ""),
            ["writes what another thread read", "lesson.cu:13", "The other instruction is at lesson.cu:12"],
            twin=MBARRIER + ENDED.replace("MEET", "bar.sync 0;")),

@@ -12,7 +12,7 @@ enum broken {
     NOTHING_BROKEN,
     NO_BARRIER_AHEAD,   /* reduce: partial sums are read before all are written */
     NO_BARRIER_BEHIND,  /* reduce: a CTA may end while others read its memory */
-    NO_INIT_BARRIER,    /* multicast: mbarriers of other CTAs are used before they are known to be initialised */
+    NO_INIT_BARRIER,    /* multicast: mbarriers of other CTAs are used before they are known to be initialized */
     RELEASED_EARLY,     /* multicast: a slot is given back before it was read */
     NO_EMPTY_WAIT,      /* multicast: a slot is filled before all CTAs gave it back */
     WRONG_MASK,         /* multicast: one CTA is left out */

@@ -288,7 +288,7 @@ __device__ void warp_list(uint32_t *out, const uint32_t *in) {
 }
 FAULT(warp_list, (uint32_t *out, const uint32_t *in), out, in)
 
-/* A warp quantises 16 words, and two lanes store their scales after them. */
+/* A warp quantizes 16 words, and two lanes store their scales after them. */
 template <bool repaired>
 __device__ void scales_behind(uint32_t *out, const uint32_t *in) {
     __shared__ uint32_t row[32];
