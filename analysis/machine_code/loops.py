@@ -105,7 +105,7 @@ class Figures:
     global_loads: int
     global_stores: int
     shared: int  # loads and stores of shared memory, matrices too
-    synchronization: int  # barriers, fences and waits for copies
+    synchronisation: int  # barriers, fences and waits for copies
     stalls: int  # the stall counts added up
 
 
@@ -115,7 +115,7 @@ _COUNTED = {
     "global_loads": {"LDG", "LDGSTS", "LD", "UTMALDG", "UBLKCP"},
     "global_stores": {"STG", "ST", "RED", "REDG", "ATOMG", "ATOM", "UTMASTG", "UTMAREDG", "UBLKRED"},
     "shared": {"LDS", "LDSM", "STS", "STSM", "ATOMS", "REDS"},
-    "synchronization": {
+    "synchronisation": {
         *("BAR", "MEMBAR", "ERRBAR", "FENCE", "DEPBAR", "LDGDEPBAR", "WARPSYNC", "SYNCS", "ARRIVES", "CCTL"),
         *("WARPGROUP", "UTMACMDFLUSH", "UCGABAR_ARV", "UCGABAR_WAIT"),
     },

@@ -143,7 +143,7 @@ def test_fences_in_a_loop_are_named_with_that_loop(role: str, static_stride: Lis
     accepted = figures_of(parts.loop)
     assert found == {
         f"{name}: instructions": (size, size + 205, "worse"),
-        f"{name}: synchronization": (accepted.synchronization, accepted.synchronization + 205, "worse"),
+        f"{name}: synchronisation": (accepted.synchronisation, accepted.synchronisation + 205, "worse"),
         f"{name}: stalls": (accepted.stalls, accepted.stalls + 5 * 205, "worse"),
     }
     if role == "16 heads":
@@ -292,10 +292,10 @@ def test_an_extra_register_fails(checkout: Path, capsys: pytest.CaptureFixture[s
 
 def test_a_longer_loop_fails_also_when_it_is_recorded(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     build(checkout, sed=("__syncthreads();", "__syncthreads();\n    __syncthreads();"))
-    longer = {f"loop 1 (every problem): {name}" for name in ("instructions", "synchronization", "stalls")}
+    longer = {f"loop 1 (every problem): {name}" for name in ("instructions", "synchronisation", "stalls")}
     found = failing(capsys)
     assert found.keys() >= {*longer, "code_hash", "accepted"}
-    before, after = map(int, found["loop 1 (every problem): synchronization"])
+    before, after = map(int, found["loop 1 (every problem): synchronisation"])
     assert after > before
     record(checkout)
     found = failing(capsys)
