@@ -14,7 +14,6 @@ import itertools
 import re
 import resource
 import shutil
-import statistics
 import sys
 import tempfile
 from collections import Counter
@@ -168,7 +167,7 @@ def read_record(path: Path) -> list[Row]:
 
 
 def tables(rows: Sequence[Row]) -> str:
-    """The page's tables: verdicts by group, and the time that a judgment takes."""
+    """The page's table: verdicts by group."""
     body = []
     for group in dict.fromkeys(row.group for row in rows):
         of = [row for row in rows if row.group == group]
@@ -186,14 +185,10 @@ def _summary(rows: Sequence[Row]) -> str:
     wrong = sum(row.verdict == REJECTED for row in honest)
     reserved = sum(row.verdict == RESERVED for row in honest)
     accepted = Counter(row.expected for row in attacks if row.verdict == ACCEPTED)
-    seconds = sorted(row.seconds for row in rows)
-    ninety = seconds[max(0, -(-9 * len(seconds) // 10) - 1)]
     return (
         f"Verdicts on {len(honest)} honest submissions: {wrong} rejected, {reserved} reserved. "
         f"Verdicts on {len(attacks)} attacks: {accepted['hole']} wrongly accepted, and {accepted['harmless']} harmless "
-        "ones accepted. "
-        f"A judgment takes {statistics.median(seconds):.1f} s of processor time in the median, and 90 % take at most "
-        f"{ninety:.1f} s."
+        "ones accepted."
     )
 
 

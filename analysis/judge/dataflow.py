@@ -119,7 +119,7 @@ class Flow:
 
     @cached_property
     def addresses(self) -> set[str]:
-        """Registers that hold an address from a parameter, or what was computed from it in 64 bits."""
+        """Registers that hold an address of memory, or what was computed from it in 64 bits."""
         pointers: set[str] = set()
         for each in self.instructions:
             if each.opcode.startswith("cvta.to.global"):
@@ -131,11 +131,18 @@ class Flow:
             for name in each.writes
             if name in pointers
         }
+        given.update(
+            name
+            for each in self.instructions
+            if re.match(r"cvta\.(shared|local|global|const|param)", each.opcode)
+            for name in each.writes
+        )
         kept = (
             each
             for each in self.instructions
             if re.match(
-                r"(cvta|mov\.[bus]64|add\.[us]64|sub\.[us]64|mad\.wide|mad\.lo\.[us]64|shr|and\.b64)", each.opcode
+                r"(cvta(?!\.to\.(shared|local))|mov\.[bus]64|add\.[us]64|sub\.[us]64|mad\.wide|mad\.lo\.[us]64|shr|and\.b64)",
+                each.opcode,
             )
         )
         return self._reached_from(given, kept)

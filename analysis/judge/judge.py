@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from math import prod
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +163,8 @@ class Judging:
             for kind, each in zip(self.problem.kinds, schedules, strict=True)
         ]
         results = self._replay_all(recording, case, index, settings[:1])
-        left = SAMPLED_STEPS // max(1, sum(launch["steps"] for launch in results[0].launches))
+        steps = sum(launch["steps"] for launch in results[0].launches)
+        left = 0 if results[0].error else SAMPLED_STEPS // max(1, steps)
         results += self._replay_all(recording, case, index + 1, settings[1 : 1 + left])
         report.replays, report.launches = len(results), len(launches)
         for each in results:
@@ -380,7 +381,7 @@ class Judging:
         copied += sum(each.numbers[3] * each.numbers[4] * each.numbers[5] for each in recording.of_call("set"))
         report.bytes_moved = max(work.bytes_moved(base.launches, copied), touched(base.result))
         operations = work.operations(base.launches)
-        report.operations = min(operations, 1e18)
+        report.operations = operations if isfinite(operations) else None
         if report.bytes_moved < report.bytes_floor:
             said = f"{report.bytes_moved} bytes moved: at least {report.bytes_floor} are needed"
             self.verdict.reject(Point("below the floor", said, report.case))

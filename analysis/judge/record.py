@@ -27,6 +27,7 @@ INSIDE_MODULES = ("gpu.py", "run_submission.py", "torch_tensors.py", "torch_exte
 HERE = Path(__file__).resolve().parent
 DECOYS = 2  # calls in a recording, of which the last is judged: the first may load modules and fill workspaces
 MOST_LINES = 200_000
+LIBRARY = "library "  # begins the mark of a library call that nothing can record
 REGISTERS = re.compile(
     r"%(clock\w*|globaltimer\w*|smid|nsmid|warpid|nwarpid|gridid|envreg\d+|pm\d+\w*|current_graph_exec"
     r"|total_smem_size|aggr_smem_size|reserved_smem\w*|dynamic_smem_size)\b"
@@ -172,6 +173,10 @@ def read_recording(problem: Problem, path: Path, ended: machine.Ended, case: Cas
     refused = next((each for each in listing if each.kind == "refused"), None)
     if refused:
         return Recording(path, ended, listing, refused.text, "not recordable")
+    called = next((each.text[len(LIBRARY) :] for each in listing if each.text.startswith(LIBRARY)), "")
+    if fault and called:
+        said = f"the submission calls {called[:60]} of PyTorch, whose kernels are machine code"
+        return Recording(path, ended, listing, said, "not recordable")
     mechanism = _mechanism(ended) if fault else "contract"
     return Recording(path, ended, listing, explained(fault, ended) if fault else "", mechanism)
 

@@ -73,7 +73,7 @@ class CaseReport:
     warp_instructions: int = 0
     bytes_moved: int = 0
     bytes_floor: int = 0
-    operations: float = 0
+    operations: float | None = 0  # None: products of a shape that their opcodes do not tell
     operations_floor: int = 0
     worst_error: float = 0.0
     same_bits: bool = True

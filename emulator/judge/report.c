@@ -10,19 +10,15 @@
 
 enum { WRITTEN_FIRST = 1, READ_FIRST = 2 }; /* an emu_touch of emu.h */
 
-static bool overlaps(const memory *m, const marked_buffer *b) {
-    return b->address < m->address + m->bytes && m->address < b->address + b->bytes;
-}
-
-static bool holds_any(const memory *m, const marked_buffers *buffers) {
-    for (size_t i = 0; i < buffers->count; i++)
-        if (overlaps(m, &buffers->all[i])) return true;
-    return false;
-}
-
-/* True if what a call leaves in this memory can reach the next call: the inputs are written again before it. */
-static bool keeps_state(const replay *r, const memory *m) {
-    return m->live && !m->in_call && !holds_any(m, &r->recorded->inputs) && !holds_any(m, &r->recorded->outputs);
+/* Mark the bytes of a memory that are of an input or an output. */
+static void mark_given(const memory *m, const marked_buffers *buffers, uint8_t *how) {
+    for (size_t i = 0; i < buffers->count; i++) {
+        const marked_buffer *b = &buffers->all[i];
+        const uint64_t first = b->address > m->address ? b->address : m->address;
+        const uint64_t own_end = m->address + m->bytes, end = b->address + b->bytes;
+        if (first < own_end && end > first)
+            memset(how + (first - m->address), 0, (end < own_end ? end : own_end) - first);
+    }
 }
 
 /* How each byte of memory was touched first, owned; zeros where the driver does not say. */
@@ -46,7 +42,7 @@ bool report_before(replay *r) {
         memory *m = &r->memories[i];
         free(m->before);
         m->before = NULL;
-        if (!keeps_state(r, m)) continue;
+        if (!m->live || m->in_call) continue;
         m->before = contents(r, m->address, m->bytes);
         if (!m->before) return !r->status && replay_fail(r, REPLAY_NO_MEMORY, "out of memory");
     }
@@ -130,10 +126,13 @@ static void describe(FILE *to, const observation *seen) {
     fprintf(to, ", \"bytes\": %" PRIu64 ", \"first\": %" PRIu64 "}", seen->bytes, seen->first);
 }
 
-/* Bytes that the call read before it wrote them, and left changed. */
+/* Bytes that the call read before it wrote them, and left changed, so that they can tell the next call something. Those
+ * of inputs and outputs are written before it. */
 static observation left_changed(replay *r, const memory *m) {
     observation seen = {.of = *m};
     uint8_t *how = touches(r, m->address, m->bytes), *now = contents(r, m->address, m->bytes);
+    if (how) mark_given(m, &r->recorded->inputs, how);
+    if (how) mark_given(m, &r->recorded->outputs, how);
     for (uint64_t i = 0; how && now && i < m->bytes; i++)
         if (how[i] == READ_FIRST && now[i] != m->before[i] && !seen.bytes++) seen.first = i;
     free(how);

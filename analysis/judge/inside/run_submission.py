@@ -12,6 +12,7 @@ import json
 import os
 import re
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -25,11 +26,19 @@ def mark_buffer(kind, name, address, size, described):
     mark(f"{kind} {name} {address} {size} {json.dumps(described)}")
 
 
-def uses_torch(path):
-    """Whether a file of the submission imports PyTorch."""
+def imports(path, package):
+    """Whether a file of the submission imports a package."""
     files = (each for each in path.parent.rglob("*.py") if each.is_file() and each.parent != HERE)
     texts = (each.read_text(errors="replace") for each in files)
-    return any(re.search(r"^\s*(import|from)\s+torch\b", text, re.M) for text in texts)
+    return any(re.search(rf"^\s*(import|from)\s+{package}\b", text, re.M) for text in texts)
+
+
+def needs_torch():
+    """Whether Triton asks PyTorch for its GPU, as versions before 3.9 do."""
+    try:
+        return tuple(map(int, version("triton").split(".")[:2])) < (3, 9)
+    except (PackageNotFoundError, ValueError):
+        return False
 
 
 class WithoutTorch:
@@ -42,15 +51,20 @@ class WithoutTorch:
 
 def load_python(path):
     sys.path.insert(0, str(path.parent))
-    if uses_torch(path):
+    given_tensors = imports(path, "torch")
+    if given_tensors or (imports(path, "triton") and needs_torch()):
         ctypes.CDLL("libcudart.so.13", ctypes.RTLD_GLOBAL)  # the emulated one, before PyTorch loads NVIDIA's
-        import torch_tensors  # noqa: F401, before PyTorch's own functions are called
+        import torch_tensors  # before PyTorch's own functions are called
+
+        torch_tensors.are_given = given_tensors
     else:
         sys.meta_path.insert(0, WithoutTorch())
     spec = importlib.util.spec_from_file_location("submission", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules["submission"] = module
     spec.loader.exec_module(module)
+    if "triton" in sys.modules:
+        sys.modules["triton.testing"].do_bench = gpu.time_once
     if not hasattr(module, "custom_kernel"):
         raise SystemExit(f"{path.name} defines no function custom_kernel(data)")
     return module.custom_kernel

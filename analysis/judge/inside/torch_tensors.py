@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 CUDA = torch.device("cuda", 0)
+are_given = True  # the submission receives such tensors
 KINDS = {
     torch.float64: "f64",
     torch.float32: "f32",
@@ -463,7 +464,7 @@ class Stream:
 
 
 class Event:
-    """An event of the emulated driver. Nothing is timed: any two are a millisecond apart."""
+    """An event of the emulated driver, whose time is the work that was done between two."""
 
     def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False):
         self.handle = gpu.ctypes.c_void_p()
@@ -478,8 +479,8 @@ class Event:
 
     wait = block
 
-    def elapsed_time(self, _):
-        return 1.0
+    def elapsed_time(self, other):
+        return gpu.milliseconds(self.handle, other.handle)
 
     def synchronize(self):
         gpu.check(gpu.cuda.cuEventSynchronize(self.handle))
@@ -526,6 +527,7 @@ def start():
         setattr(cuda, name, value)
     torch._C._cuda_getCurrentRawStream = lambda _: streams[-1].cuda_stream
     torch.set_num_threads(1)
+    torch.__future__.set_overwrite_module_params_on_conversion(True)  # parameters become tensors of this module
     OnDevice().__enter__()
     import torch_extension
 
