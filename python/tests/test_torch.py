@@ -381,8 +381,7 @@ def test_packed_gradients_pass_opcheck_and_compile() -> None:
     torch.library.opcheck(serve, (*inputs, cu_q, cu_k, *more))
 
     def call(q: Any, k: Any, v: Any, sinks: Any) -> Any:
-        given = {"causal": True, "window": (5, -1), "softcap": 20.0, "sinks": sinks}
-        return fl.attention_varlen(q * 2, k, v, cu_q, cu_k, *most, **given) + 1
+        return fl.attention_varlen(q * 2, k, v, cu_q, cu_k, *most, causal=True, window=(5, -1), sinks=sinks) + 1
 
     expected = torch.autograd.grad(call(*inputs, sinks).sum(), (*inputs, sinks))
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
