@@ -160,6 +160,9 @@ def test_a_wrong_argument_of_jax_is_explained(name: str) -> None:
     for given in ("k_new", "v_new"):
         arguments.pop(given, None)  # arrays of JAX are not written
     errors = (*ERRORS, jax.errors.JaxRuntimeError)  # what a call finds when it runs
+    if jax.default_backend() != "cpu":  # kernels read lengths and tables, and cut what is wrong
+        lengths = [given for given, one in arguments.items() if str(getattr(one, "dtype", "")) == "int32"]
+        accepted = accepted | {given: f"{accepted.get(given, '')}, value" for given in lengths}
 
     @functools.wraps(getattr(flj, name))
     def call(**given: Any) -> Any:

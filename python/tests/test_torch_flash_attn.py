@@ -163,8 +163,8 @@ def test_pages_and_queries_of_several_lengths() -> None:
     assert torch.equal(alone[0][1:], alone[1])
 
 
-Q, CACHE = torch.zeros(1, 2, 2, 64, dtype=BF16), torch.zeros(1, 32, 2, 64, dtype=BF16)
-ROTARY = torch.zeros(32, 64)
+Q, CACHE = (torch.zeros(1, rows, 2, 64, dtype=BF16, device=DEVICE) for rows in (2, 32))
+ROTARY = torch.zeros(32, 64, device=DEVICE)
 # Arguments of flash_attn_func, and of flash_attn_with_kvcache from "cache" on.
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"dropout_p": 0.1}, NotImplementedError, "dropout_p is 0.1: there is no dropout; call model.eval()"),
