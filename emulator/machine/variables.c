@@ -20,6 +20,7 @@ static bool keep_apart(buffer *own, const uint8_t *initial, uint32_t bytes) {
     free(own->block);
     own->block = own->bytes = all;
     own->size = bytes;
+    if (own->touches) return emu_watch_buffer(own);
     return true;
 }
 
