@@ -185,6 +185,11 @@ def compute(arch=None):
 def nvcc(source, output, *flags):
     """Compile a file, unless its output exists: the folder is kept between the cases of a problem."""
     if not Path(output).exists():
+        if "-shared" in flags:  # NVIDIA's wheels have no libcudart.so, by which linkers find the runtime
+            runtime, link = Path(os.environ["LD_LIBRARY_PATH"]) / "libcudart.so.13", Path("libcudart.so")
+            link.unlink(missing_ok=True)
+            link.symlink_to(runtime)
+            flags = (*flags, "-L.")
         command = [os.environ.get("JUDGE_NVCC", "nvcc"), "-O3", "-lineinfo", "-std=c++20", *flags]
         done = subprocess.run([*command, str(source), "-o", str(output)], capture_output=True, text=True)
         if done.returncode:
