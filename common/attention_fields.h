@@ -18,6 +18,8 @@ FIELD(bool, cap, "cap", "with serve and wgmma: a soft cap of the scores; mma_syn
 FIELD(bool, paged_kv, "pages", "with serve and wgmma: K and V are in pages that a table names; mma_sync needs no flag")
 FIELD(bool, packs, "pack",
       "with serve and wgmma: a Q block may have the queries of all heads that share a KV head; mma_sync needs no flag")
+FIELD(bool, extended, "extend",
+      "with serve: shorter rows than d_head, a bias, and with wgmma pages or a soft cap, as a launch asks: extended_args")
 
 RULE(d_head, cfg.d_head >= 16 && cfg.d_head <= 256 && cfg.d_head % 16 == 0, "must be a multiple of 16 up to 256")
 RULE(B_r, cfg.B_r >= 16 && cfg.B_r <= 65536, "must be from 16 to 65536")
@@ -33,6 +35,9 @@ RULE(packs, !cfg.packs || cfg.serves, "must be off without serve: only sequences
 RULE(cap, !cfg.cap || cfg.instruction == WGMMA, "must be off with mma_sync: with serve it reads the cap at run time")
 RULE(paged_kv, !cfg.paged_kv || cfg.instruction == WGMMA,
      "must be off with mma_sync: with serve it looks for a table at run time")
+RULE(extended, !cfg.extended || cfg.serves, "must be off without serve: serving_args have the number of elements")
+RULE(extended, !cfg.extended || !(cfg.cap || cfg.paged_kv || cfg.packs),
+     "must be off with cap, pages and pack: it reads the cap and the table at run time")
 RULE(packs, !cfg.packs || cfg.instruction == WGMMA, "must be off with mma_sync: with serve it always packs")
 
 HAS(ANY_LENGTH, true)
@@ -42,7 +47,9 @@ HAS(PACKED_HEADS, cfg.instruction == MMA_SYNC)
 HAS(TICKETS, true)
 HAS(TENSOR_COPIES, cfg.instruction == WGMMA)
 HAS(SERVES, cfg.serves)
-HAS(SERVES_ALL, cfg.serves && cfg.instruction == MMA_SYNC)
+HAS(SERVES_ALL, cfg.serves && (cfg.instruction == MMA_SYNC || cfg.extended))
+HAS(EXTENDED, cfg.extended)
+HAS(BIAS, cfg.extended)
 HAS(CAP, cfg.cap)
 HAS(PAGED_KV, cfg.paged_kv)
 HAS(PACKS, cfg.packs)

@@ -50,11 +50,35 @@ typedef struct serving_args {
     const float *Q_scales;            /* [heads]: scales of an e4m3 Q */
     const float *O_scales;            /* [heads]: scales of O with O_e4m3 */
     int32_t O_e4m3; /* attention/fp8: O is e4m3, strides count bytes; 0: of the configuration's dtype */
-    int32_t unused; /* up to 320 bytes, where tensor maps begin */
+    int32_t d_head; /* kernels with the field `extended`: elements of a row, a multiple of 8 up to the configuration's;
+                       missing columns of Q, K and V are zeros, and those of O are not written */
 } serving_args;
 
 static_assert(sizeof(serving_args) == 320, "tensor maps follow it without padding");
 static_assert(sizeof(serving_args) % alignof(tensor_maps) == 0, "tensor maps follow it without padding");
+
+/* Elements of a bias: bytes of which 0 hides the key, numbers of the configuration's dtype, or floats. */
+enum bias_type { NO_BIAS, BIAS_BYTES, BIAS_HALVES, BIAS_FLOATS };
+
+/* The first parameter of an attention kernel with the field `extended`. */
+#ifdef __cplusplus
+typedef struct extended_args : serving_args {
+#else
+typedef struct extended_args {
+    serving_args serving;
+#endif
+    /* Added to the scores after the scale and the cap, [batch, heads, seq_q, seq_k]; a stride of 0 repeats a row. The
+     * elements of a row are contiguous. Sequences, queries and keys are numbered as without offsets and pages. */
+    const void *bias; /* NULL: none */
+    tensor_strides bias_strides;
+    const float *alibi_slopes; /* [batch, heads], positive: slope * |i + seq_k - seq_q - j| is subtracted; NULL: none */
+    int64_t alibi_batch_stride;
+    int32_t bias_type;  /* enum bias_type */
+    int32_t bias_pairs; /* not 0: two keys are one aligned load, because the address and all strides are even */
+    int64_t unused;     /* up to 384 bytes, where tensor maps begin */
+} extended_args;
+
+static_assert(sizeof(extended_args) == 384, "tensor maps begin behind it without padding");
 
 #ifndef __cplusplus
 static_assert(offsetof(serving_args, attention) == 0, "a serving_args begins as attention_args");

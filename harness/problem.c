@@ -492,9 +492,9 @@ static enum status check_no_descale(const struct problem *problem, struct failur
 
 enum status problem_check(const struct problem *problem, const struct kernel_config *config, struct failure *failure) {
     enum status status;
-    if (problem->d_head != config->d_head)
-        return fail(failure, STATUS_USAGE, "--d-head %d: must be %d, the head size of the config", problem->d_head,
-                    config->d_head);
+    if (!config_fits(config, problem->d_head))
+        return fail(failure, STATUS_USAGE, "--d-head %d: must be %s%d, the head size of the config", problem->d_head,
+                    config_has(config, EXTENDED) ? "a multiple of 8 up to " : "", config->d_head);
     if ((status = check_sizes(problem, failure))) return status;
     if (problem->e4m3) return check_fp8(problem, config, failure);
     if ((status = check_no_descale(problem, failure))) return status;

@@ -94,6 +94,7 @@ serving_args serving_args_of(const struct problem *problem, attention_args atten
     if (problem->windowed) args.window_left = (int32_t)problem->window_left;
     if (problem->windowed) args.window_right = (int32_t)problem->window_right;
     args.softcap = (float)problem->softcap;
+    args.d_head = problem->d_head;
     args.split_keys = (int32_t)problem->split_keys;
     if (problem->page_rows) {
         args.pages = arrays + elements_before(problem, PAGES);

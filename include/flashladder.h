@@ -14,8 +14,7 @@
  *
  * O = softmax(scale * Q K^T) V for each sequence and each head. Head h of Q reads head h / (heads / kv_heads) of K and
  * V. With the causal mask row i of Q sees the keys up to i + seq_k - seq_q. A row that sees no key has O = 0 and a
- * log-sum-exp of -infinity. fl_backward() computes the gradients. There is no dropout and no bias. Sequences of several
- * lengths, windows, sinks, soft caps and caches in pages, since FL_ABI 3, need compute capability 9.0.
+ * log-sum-exp of -infinity. fl_backward() computes the gradients. There is no dropout.
  *
  * A NaN or an infinity in a row of Q affects the results of that row alone, one in a row of K those of the rows that
  * see it. One in a row of V affects O of the rows that see it. It may also affect O of rows before them, which multiply
@@ -93,8 +92,13 @@ typedef enum fl_array {
     FL_K_SCALES = 64, /* since FL_ABI 5 */
     FL_V_SCALES = 128,
     FL_Q_SCALES = 256, /* since FL_ABI 6 */
-    FL_O_SCALES = 512  /* since FL_ABI 7 */
+    FL_O_SCALES = 512, /* since FL_ABI 7 */
+    FL_BIAS = 1024,    /* since FL_ABI 9 */
+    FL_ALIBI_SLOPES = 2048
 } fl_array;
+
+/* Elements of a bias: bytes, of which 0 hides the key and others add 0; numbers of fl_problem.dtype; or floats. */
+typedef enum fl_bias { FL_BIAS_BYTES = 1, FL_BIAS_DTYPE = 2, FL_BIAS_FLOAT = 3 } fl_bias;
 
 /* Accumulation in attention/fp8 for e4m3 Q, K and V (docs/general-attention.md). FL_SUMS_FAST leaves O in the tensor
  * cores, which keep 13 bits of fraction and cut: where V has a mean, O is 5 % too small at 4096 keys, 18 % at 16384.
@@ -127,7 +131,7 @@ typedef struct fl_problem {
     int32_t kv_heads;    /* of K and V: divides heads */
     int32_t seq_q;       /* rows of Q and O of a sequence and head, 0 to 2^30; 0: nothing is done */
     int32_t seq_k;       /* rows of K and V, 0 to 2^30; 0: O = 0 and log-sum-exp = -infinity */
-    int32_t d_head;      /* elements of a row */
+    int32_t d_head;      /* elements of a row: a multiple of 8 up to 256 */
     int32_t causal;      /* 1: the causal mask, aligned to the bottom right; 0: none */
     float scale;         /* of the scores, positive; 0: 1 / sqrt(d_head) */
     int32_t unused;      /* 0 */
@@ -159,6 +163,11 @@ typedef struct fl_problem {
                            have a factor of their own in k_scales and in v_scales; 0: each head has one */
     int32_t o_dtype;    /* since FL_ABI 7, FL_E4M3, with q_dtype: O is of that type, and strides of o are multiples of
                            16 elements; 0: O is of dtype */
+    int32_t bias_dtype; /* since FL_ABI 9, fl_bias, with FL_BIAS; 0: there is none */
+    int32_t
+        alibi_batch; /* with FL_ALIBI_SLOPES: the step from sequence to sequence, heads; 0: all have the same slopes */
+    fl_strides
+        bias; /* with FL_BIAS, 0 or more: 0 repeats the rows. Those of a row, one for each key, lie side by side */
 } fl_problem;
 
 /* Addresses of a call. Q and O hold batch x seq_q x heads rows, K and V batch x seq_k x kv_heads rows; O must not
@@ -191,6 +200,11 @@ typedef struct fl_tensors {
                                          and v_scales are [batch, kv_heads, ceil(seq_k / scale_keys)] */
     const float *o_scales;            /* since FL_ABI 7, with o_dtype, [heads]: the scales that dequantize O:
                                          O / scale is stored, and values beyond 448 become 448 */
+    const void *bias; /* since FL_ABI 9, [batch, heads, seq_q, seq_k] with the strides bias of the problem: it is
+                         added to the score after scale and softcap, and -infinity hides the key. Sequences,
+                         queries and keys count from 0, in packed sequences and pages, too */
+    const float *alibi_slopes; /* since FL_ABI 9, [heads] or [batch, heads]: slope * |i + seq_k - seq_q - j| is
+                                  subtracted from the score of query i and key j */
 } fl_tensors;
 
 /* Addresses of a backward call in addition to those of fl_tensors. Device memory: multiples of 16 bytes, on the GPU of

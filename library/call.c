@@ -280,7 +280,7 @@ void call_clear(const struct call *call) {
 }
 
 void call_make_contiguous(struct call *call) {
-    attention_args *const args = &call->args.attention;
+    attention_args *const args = &call->args.serving.attention;
     tensor_strides *const all[N_TENSORS] = {&args->Q_strides, &args->K_strides, &args->V_strides, &args->O_strides};
     for (int t = 0; t < N_TENSORS; t++) {
         const enum tensor tensor = (enum tensor)t;

@@ -19,7 +19,7 @@
 struct call {
     fl_problem problem;   /* strides and scale are filled in; strides of dimensions of size 1 are contiguous ones */
     fl_tensors tensors;   /* all zero where only a problem is given */
-    serving_args args;    /* without addresses */
+    extended_args args;   /* without addresses */
     bool scaled, strided; /* a scale is asked for; tensors are not contiguous */
 };
 

@@ -23,6 +23,30 @@ const struct instance *own_instance(const struct embedded *version, enum dtype d
     return NULL;
 }
 
+/* d_head of the version's instances for the problem: its own, else the next larger of those whose rows may be shorter;
+ * 0 if there is none. */
+static int d_head_for(const struct embedded *version, const struct call *call) {
+    int found = 0;
+    for (size_t i = 0; i < version->table.count; i++) {
+        const struct kernel_config *const config = &version->table.instances[i].config;
+        const bool biased = !serving_bias(&call->problem) || config_has(config, BIAS);
+        const bool fits = biased && config->dtype == call_dtype(call) && config_fits(config, call->problem.d_head);
+        if (fits && (!found || config->d_head < found)) found = config->d_head;
+    }
+    return found;
+}
+
+/* True if the version computes the problem only by an instance with the flag extend. */
+static bool needs_extended(const struct embedded *version, const struct call *call) {
+    return serving_bias(&call->problem) || d_head_for(version, call) != call->problem.d_head;
+}
+
+static bool has_biases(const struct embedded *version) {
+    for (size_t i = 0; i < version->table.count; i++)
+        if (config_has(&version->table.instances[i].config, BIAS)) return true;
+    return false;
+}
+
 static bool is_fp8(const struct embedded *version) {
     return version->n_own && config_has(&version->own[0], E4M3_INPUTS);
 }
@@ -73,11 +97,13 @@ static bool paged(const fl_problem *problem) {
 static const struct instance *find_serving(const struct embedded *version, const struct call *call, bool packs) {
     const struct instance *found = NULL;
     const int64_t rows = rows_at_a_time(&call->problem);
+    const int d_head = d_head_for(version, call);
+    const bool extended = needs_extended(version, call);
     for (size_t i = 0; i < version->table.count; i++) {
         const struct instance *const one = &version->table.instances[i];
         const struct kernel_config *const config = &one->config;
-        if (!config_has(config, SERVES) || config->dtype != call_dtype(call) ||
-            config->d_head != call->problem.d_head || !config_takes(config, CAP, call->problem.softcap > 0) ||
+        if (!config_has(config, SERVES) || config->dtype != call_dtype(call) || config->d_head != d_head ||
+            config_has(config, EXTENDED) != extended || !config_takes(config, CAP, call->problem.softcap > 0) ||
             (!config_has(config, SHARES_KEYS) && !config_takes(config, PAGED_KV, paged(&call->problem))) ||
             config_has(config, PACKS) != packs ||
             config_has(config, E4M3_CACHE) != (call->problem.kv_dtype == FL_E4M3) ||
@@ -109,8 +135,8 @@ static bool shares_keys(const struct embedded *version) {
  * instances have the larger blocks of rows. */
 static const struct instance *instance_for(const struct embedded *version, const struct call *call) {
     if (is_fp8(version) && serving_all_e4m3(&call->problem)) return fp8_instance(version, call);
-    const bool serves =
-        serving_asked(&call->problem) || (shares_keys(version) && rows_of(&call->problem) > version->own[0].B_r);
+    const bool serves = serving_asked(&call->problem) || needs_extended(version, call) ||
+                        (shares_keys(version) && rows_of(&call->problem) > version->own[0].B_r);
     const struct instance *const serving = serves ? serving_instance(version, call) : NULL;
     return serving ? serving : own_instance(version, call_dtype(call), call->problem.d_head);
 }
@@ -145,7 +171,8 @@ static fl_status check_target(const struct embedded *version, const struct insta
  * one that needs least. The version's own is measured: where it fits, it comes first, but for varlen batches. */
 static const struct instance *fitting_instance(const struct embedded *version, const struct call *call,
                                                const struct gpu_target *target) {
-    const bool serves = serving_asked(&call->problem) != NULL;
+    const int d_head = d_head_for(version, call);
+    const bool extended = needs_extended(version, call), serves = extended || serving_asked(&call->problem);
     const struct instance *const own = own_instance(version, call_dtype(call), call->problem.d_head);
     const struct instance *best = NULL, *least = NULL;
     struct failure ignored;
@@ -153,8 +180,8 @@ static const struct instance *fitting_instance(const struct embedded *version, c
     for (size_t i = 0; i < version->table.count; i++) {
         const struct instance *const one = &version->table.instances[i];
         const struct kernel_config *const config = &one->config;
-        if (config->dtype != call_dtype(call) || config->d_head != call->problem.d_head ||
-            config_has(config, SERVES) != serves)
+        if (config->dtype != call_dtype(call) || config->d_head != d_head || config_has(config, SERVES) != serves ||
+            config_has(config, EXTENDED) != extended)
             continue;
         if (!least || launch_smem_bytes(config) < launch_smem_bytes(&least->config)) least = one;
         if (target && check_target(version, one, target, &ignored)) continue;
@@ -168,6 +195,9 @@ static fl_status find_own(const struct embedded *version, const struct call *cal
     char sizes[100];
     *instance = fits_gpus(version) ? fitting_instance(version, call, target) : instance_for(version, call);
     if (*instance) return FL_OK;
+    if (serving_bias(&call->problem) && !has_biases(version))
+        return refuse(failure, FL_UNSUPPORTED, "%s: %s does not support it; use attention/wgmma or attention/mma_sync",
+                      serving_bias(&call->problem), version->about->version);
     own_sizes(version, sizes, sizeof sizes);
     return refuse(failure, FL_UNSUPPORTED, "d_head %d: %s is for %s", call->problem.d_head, version->about->version,
                   sizes);
@@ -181,7 +211,7 @@ static fl_status find_config(const struct embedded *version, const struct call *
     if (config.dtype != call_dtype(call))
         return refuse(failure, FL_INVALID, "config '%s': has type %s, but dtype is %s", call->problem.config,
                       dtype_name(config.dtype), dtype_name(call_dtype(call)));
-    if (config.d_head != call->problem.d_head)
+    if (!config_fits(&config, call->problem.d_head))
         return refuse(failure, FL_INVALID, "config '%s': has d_head %d, but d_head is %d", call->problem.config,
                       config.d_head, call->problem.d_head);
     *instance = instance_find(&version->table, &config);
@@ -246,6 +276,7 @@ static fl_status try_version(struct embedded *version, const struct call *call, 
         const struct instance *const one = &version->table.instances[i];
         if (one->config.dtype == instance->config.dtype && one->config.d_head == instance->config.d_head &&
             config_has(&one->config, SERVES) == config_has(&instance->config, SERVES) &&
+            config_has(&one->config, EXTENDED) == config_has(&instance->config, EXTENDED) &&
             !try_instance(version, one, call, target, choice, &other))
             return FL_OK;
     }
@@ -384,6 +415,17 @@ static size_t ordered(const struct fl_library *library, const struct ranking *ro
     return count;
 }
 
+/* Largest d_head of the instances whose rows may be shorter; 0 if there is none. */
+static int most_extended(const struct fl_library *library, const struct call *call) {
+    int most = 0;
+    for (size_t v = 0; v < library->count && !serving_all_e4m3(&call->problem); v++)
+        for (size_t i = 0; i < library->versions[v].table.count; i++) {
+            const struct kernel_config *const config = &library->versions[v].table.instances[i].config;
+            if (config_has(config, EXTENDED) && config->d_head > most) most = config->d_head;
+        }
+    return most;
+}
+
 /* No version has a config for the head size: all sizes that there are. */
 static fl_status fail_size(const struct fl_library *library, const struct call *call, struct failure *failure) {
     char sizes[200] = "";
@@ -395,6 +437,11 @@ static fl_status fail_size(const struct fl_library *library, const struct call *
         return refuse(failure, FL_UNSUPPORTED,
                       "q_dtype %d: this library has no kernel for it; build the library with `make lib`, without VER",
                       call->problem.q_dtype);
+    const int most = most_extended(library, call);
+    if (most)
+        return refuse(failure, FL_UNSUPPORTED,
+                      "d_head %d: must be a multiple of 8 up to %d; pad q, k and v with zeros and keep the scale",
+                      call->problem.d_head, most);
     for (int size = 16; size <= MAX_D_HEAD && used < sizeof sizes; size += 16)
         for (size_t i = 0; i < library->count; i++)
             if (is_fp8(&library->versions[i]) == serving_all_e4m3(&call->problem) &&
@@ -430,7 +477,7 @@ static fl_status choose_best(const struct fl_library *library, const struct call
         }
         /* The most informative reason: what the GPU lacks for code that it has, then that it has none, then what the
          * fastest version lacks. A version that is not for the head size has nothing to say. */
-        if (!own_instance(order[i], call_dtype(call), call->problem.d_head)) continue;
+        if (!d_head_for(order[i], call)) continue;
         const int weight = status != FL_UNAVAILABLE ? 1 : order[i]->code.exact ? 2 : 3;
         if (weight <= kept_weight) continue;
         kept_weight = weight;

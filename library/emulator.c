@@ -42,7 +42,7 @@ static fl_status make_tensors(emu_device *device, const struct kernel_config *co
         call_pack(call, tensor, emu_host_bytes(device, made->tensors[t]));
     }
     made->lse = call->tensors.lse ? emu_alloc(device, "LSE", lse_bytes, EMU_BUFFER) : 0;
-    const size_t tickets_bytes = (size_t)launch_workspace_bytes(config, &call->args.attention, MULTIPROCESSORS);
+    const size_t tickets_bytes = (size_t)launch_workspace_bytes(config, &call->args.serving.attention, MULTIPROCESSORS);
     made->tickets = emu_alloc(device, "tickets", tickets_bytes, EMU_BUFFER);
     if (!made->tickets || (call->tensors.lse && !made->lse))
         return refuse_memory(failure, lse_bytes, "log-sum-exp in the emulator");
@@ -55,7 +55,7 @@ static fl_status make_tensors(emu_device *device, const struct kernel_config *co
 static fl_status make_arrays(emu_device *device, const struct call *call, struct call *packed,
                              struct failure *failure) {
     for (int i = 0; i < N_ARRAYS; i++) {
-        const uint64_t bytes = 4 * (uint64_t)serving_array_elements(&call->problem, i);
+        const uint64_t bytes = (uint64_t)serving_array_bytes(&call->problem, i);
         if (!bytes) continue;
         const uint64_t made = emu_alloc(device, serving_array_name(i), bytes, EMU_BUFFER);
         if (!made) return refuse_memory(failure, bytes, "an array of the emulator");
@@ -101,10 +101,10 @@ static emu_launch launch_with(int entry, const launch_shape *shape, const struct
                         .param_bytes = block->size};
 }
 
-static fl_status run(emu_device *device, const struct choice *choice, const serving_args *serving,
+static fl_status run(emu_device *device, const struct choice *choice, const extended_args *extended,
                      struct failure *failure) {
     const struct kernel_config *const config = &choice->instance->config;
-    const union kernel_args first = serving_kernel_args(config, serving);
+    const union kernel_args first = serving_kernel_args(config, extended);
     const attention_args *const args = &first.attention;
     const launch_shape shape = launch_of(config, args, MULTIPROCESSORS);
     struct parameter_block block;
@@ -125,7 +125,7 @@ fl_status emulator_forward(struct fl_library *library, const struct choice *choi
     if (!status) status = make_arrays(device, call, &packed, failure);
     if (!status) {
         call_make_contiguous(&packed);
-        attention_args *const args = &packed.args.attention;
+        attention_args *const args = &packed.args.serving.attention;
         args->Q = (const void *)(uintptr_t)made.tensors[TENSOR_Q];
         args->K = (const void *)(uintptr_t)made.tensors[TENSOR_K];
         args->V = (const void *)(uintptr_t)made.tensors[TENSOR_V];

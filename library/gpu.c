@@ -479,7 +479,7 @@ static fl_status make_plan(struct fl_library *library, CUcontext handle, uint64_
     if (status) return status;
     plan->kernel = kernels[0];
     plan->config = &choice.instance->config;
-    plan->shape = launch_of(plan->config, &call->args.attention, plan->context->device->sms);
+    plan->shape = launch_of(plan->config, &call->args.serving.attention, plan->context->device->sms);
     return FL_OK;
 }
 
@@ -584,7 +584,7 @@ static fl_status find_large(struct fl_library *library, const struct plan *plan,
                             bool capturing, uint64_t number, int32_t **tickets, struct failure *failure) {
     struct workspaces *const workspaces = &plan->context->workspaces;
     const int sms = plan->context->device->sms;
-    uint64_t bytes = (uint64_t)launch_workspace_bytes(plan->config, &call->args.attention, sms), address;
+    uint64_t bytes = (uint64_t)launch_workspace_bytes(plan->config, &call->args.serving.attention, sms), address;
     const uint64_t most = capturing ? 0 : (uint64_t)launch_most_bytes(plan->config, sms);
     if (bytes < most) bytes = most;
     fl_status status = FL_OK;
@@ -623,14 +623,14 @@ static fl_status launch(struct fl_library *library, const struct plan *plan, con
     const struct cuda_driver *const cuda = &library->gpus->cuda;
     struct tensor_layout layouts[N_TENSORS];
     tensor_maps maps;
-    serving_args serving = call->args;
-    attention_args *const args = &serving.attention;
+    extended_args extended = call->args;
+    attention_args *const args = &extended.serving.attention;
     args->Q = call->tensors.q;
     args->K = call->tensors.k;
     args->V = call->tensors.v;
     args->O = call->tensors.o;
     args->LSE = call->tensors.lse;
-    serving_pass_arrays(&call->tensors, &serving);
+    serving_pass_arrays(&call->tensors, &extended);
     if (config_has(plan->config, TICKETS)) {
         const fl_status status = find_tickets(library, plan, call, stream, &args->tickets, failure);
         if (status) return status;
@@ -640,7 +640,7 @@ static fl_status launch(struct fl_library *library, const struct plan *plan, con
         const enum status status = tensor_maps_of_driver(cuda, plan->config->dtype, layouts, &maps, failure);
         if (status) return status_of(status);
     }
-    const union kernel_args first = serving_kernel_args(plan->config, &serving);
+    const union kernel_args first = serving_kernel_args(plan->config, &extended);
     return status_of(gpu_kernel_launch(cuda, &plan->kernel, &plan->shape, &first.attention, &maps, stream, failure));
 }
 
@@ -745,7 +745,7 @@ static fl_status upload_arrays(const struct cuda_driver *cuda, const struct call
                                struct failure *failure) {
     const size_t lse_bytes = sizeof(float) * (size_t)call_lse_elements(call);
     for (int i = 0; i < N_ARRAYS; i++) {
-        const size_t bytes = 4 * (size_t)serving_array_elements(&call->problem, i);
+        const size_t bytes = (size_t)serving_array_bytes(&call->problem, i);
         if (!bytes) continue;
         TRY(cuda->cuMemAlloc_v2(&copies->arrays[i], bytes), "cuMemAlloc of an array");
         TRY(cuda->cuMemcpyHtoD_v2(copies->arrays[i], serving_array(&call->tensors, i), bytes),
@@ -760,7 +760,7 @@ static fl_status upload_arrays(const struct cuda_driver *cuda, const struct call
 static fl_status make_copies(const struct cuda_driver *cuda, const struct plan *plan, const struct call *call,
                              struct copies *copies, struct failure *failure) {
     const size_t workspace_bytes =
-        (size_t)launch_workspace_bytes(plan->config, &call->args.attention, plan->context->device->sms);
+        (size_t)launch_workspace_bytes(plan->config, &call->args.serving.attention, plan->context->device->sms);
     for (int t = 0; t < N_TENSORS; t++) {
         const enum tensor tensor = (enum tensor)t;
         TRY(cuda->cuMemAlloc_v2(&copies->tensors[t], call_bytes(call, tensor)), "cuMemAlloc of a tensor");
@@ -865,7 +865,8 @@ fl_status gpu_query(struct fl_library *library, const struct call *call, struct 
     const struct device *const device = &library->gpus->devices[ordinal];
     const fl_status chosen = choose(library, call, &device->target, choice, failure);
     if (!chosen && config_has(&choice->instance->config, TICKETS))
-        choice->workspace_bytes = launch_workspace_bytes(&choice->instance->config, &call->args.attention, device->sms);
+        choice->workspace_bytes =
+            launch_workspace_bytes(&choice->instance->config, &call->args.serving.attention, device->sms);
     return chosen;
 }
 
@@ -1036,7 +1037,7 @@ static fl_status make_gradient_copies(const struct cuda_driver *cuda, const stru
         status = make_copy(cuda, &copies->of[OF_LSE], sizeof(float) * (size_t)call_lse_elements(call),
                            call->tensors.lse, failure);
     for (int i = 0; i < N_ARRAYS && !status; i++) {
-        const size_t bytes = 4 * (size_t)serving_array_elements(&call->problem, i);
+        const size_t bytes = (size_t)serving_array_bytes(&call->problem, i);
         if (bytes)
             status = make_copy(cuda, &copies->of[OF_ARRAYS + i], bytes, serving_array(&call->tensors, i), failure);
     }

@@ -178,7 +178,7 @@ static struct embedded *find_version(const struct fl_library *library, const cha
 
 /* True if the problem needs what only kernels with backward_serving_args have. */
 static bool needs_serving(const struct call *call) {
-    const serving_args *const args = &call->args;
+    const serving_args *const args = &call->args.serving;
     const bool right = args->window_right >= 0 && !args->attention.causal;
     return call->problem.arrays & SERVED || args->window_left >= 0 || right || args->softcap > 0;
 }
@@ -227,7 +227,7 @@ static backward_config with_turns(const struct kernel_config *config) {
 
 /* Copy of the problem with the rows of all sequences: at most 2^30, because a tensor has at most 2^36 elements. */
 static attention_args shape_of(const struct call *call) {
-    attention_args args = call->args.attention;
+    attention_args args = call->args.serving.attention;
     if (!needs_serving(call)) return args;
     args.all_Q_rows = (int32_t)(call_samples(call, TENSOR_Q) * call_rows(call, TENSOR_Q));
     args.all_KV_rows = (int32_t)(call_samples(call, TENSOR_K) * call_rows(call, TENSOR_K));
@@ -265,9 +265,9 @@ backward_strided_args gradients_args(const struct gradient_call *asked, const st
                                                .KV_lengths = tensors->seqlens_k,
                                                .sinks = tensors->sinks,
                                                .dsinks = tensors->sinks ? gradients->dsinks : NULL,
-                                               .window_left = asked->call.args.window_left,
-                                               .window_right = asked->call.args.window_right,
-                                               .softcap = asked->call.args.softcap},
+                                               .window_left = asked->call.args.serving.window_left,
+                                               .window_right = asked->call.args.serving.window_right,
+                                               .softcap = asked->call.args.serving.softcap},
                                    .dQ_strides = gradient_strides(asked, 0),
                                    .dK_strides = gradient_strides(asked, 1),
                                    .dV_strides = gradient_strides(asked, 2)};

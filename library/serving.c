@@ -24,6 +24,8 @@ static const struct {
     {"v_scales", "FL_V_SCALES", offsetof(fl_tensors, v_scales), offsetof(serving_args, V_scales)},
     {"q_scales", "FL_Q_SCALES", offsetof(fl_tensors, q_scales), offsetof(serving_args, Q_scales)},
     {"o_scales", "FL_O_SCALES", offsetof(fl_tensors, o_scales), offsetof(serving_args, O_scales)},
+    {"bias", "FL_BIAS", offsetof(fl_tensors, bias), offsetof(extended_args, bias)},
+    {"alibi_slopes", "FL_ALIBI_SLOPES", offsetof(fl_tensors, alibi_slopes), offsetof(extended_args, alibi_slopes)},
 };
 
 const char *serving_array_name(int i) {
@@ -47,11 +49,25 @@ static int64_t pages_in_use(const fl_problem *problem) {
     return problem->page_rows > 0 ? (problem->seq_k + (int64_t)problem->page_rows - 1) / problem->page_rows : 0;
 }
 
-int64_t serving_array_elements(const fl_problem *problem, int i) {
+/* Bytes of an element of the bias, and elements up to the last. */
+static int64_t bias_bytes(const fl_problem *problem) {
+    return problem->bias_dtype == FL_BIAS_BYTES ? 1 : problem->bias_dtype == FL_BIAS_DTYPE ? 2 : 4;
+}
+static int64_t bias_span(const fl_problem *problem) {
+    const fl_strides *const strides = &problem->bias;
+    return (problem->batch - 1) * strides->batch + (problem->heads - 1) * strides->head +
+           (problem->seq_q - 1) * strides->seq + problem->seq_k;
+}
+
+int64_t serving_array_bytes(const fl_problem *problem, int i) {
+    enum { BIAS = 10 };
+    if (i == BIAS) return problem->arrays & FL_BIAS ? bias_bytes(problem) * bias_span(problem) : 0;
     const int64_t batch = problem->batch, of_keys = key_scales(problem), heads = problem->heads,
-                  pages = batch ? (batch - 1) * problem->pages_of_sequence + pages_in_use(problem) : 0;
-    const int64_t counts[N_ARRAYS] = {batch + 1, batch + 1, batch, batch, pages, heads, of_keys, of_keys, heads, heads};
-    return problem->arrays >> i & 1 ? counts[i] : 0;
+                  pages = batch ? (batch - 1) * problem->pages_of_sequence + pages_in_use(problem) : 0,
+                  slopes = heads + (batch ? batch - 1 : 0) * problem->alibi_batch;
+    const int64_t counts[N_ARRAYS] = {batch + 1, batch + 1, batch, batch, pages, heads,
+                                      of_keys,   of_keys,   heads, heads, 0,     slopes};
+    return problem->arrays >> i & 1 ? 4 * counts[i] : 0;
 }
 
 void serving_set_array(fl_tensors *tensors, int i, uint64_t address) {
@@ -59,7 +75,7 @@ void serving_set_array(fl_tensors *tensors, int i, uint64_t address) {
     memcpy((char *)tensors + ARRAYS[i].in_tensors, &pointer, sizeof pointer);
 }
 
-void serving_pass_arrays(const fl_tensors *tensors, serving_args *args) {
+void serving_pass_arrays(const fl_tensors *tensors, extended_args *args) {
     for (int i = 0; i < N_ARRAYS; i++)
         memcpy((char *)args + ARRAYS[i].in_args, (const char *)tensors + ARRAYS[i].in_tensors, sizeof(void *));
 }
@@ -96,27 +112,38 @@ const char *serving_asked(const fl_problem *problem) {
                                   : NULL;
 }
 
+const char *serving_bias(const fl_problem *problem) {
+    return problem->arrays & FL_BIAS ? "bias" : problem->arrays & FL_ALIBI_SLOPES ? "alibi_slopes" : NULL;
+}
+
 /* Numbers that are read where something else is asked for, and else are 0. */
 static fl_status check_numbers(const fl_problem *problem, struct failure *failure) {
+    static const int64_t MOST_STRIDE = (int64_t)1 << 36;
     const uint32_t arrays = problem->arrays;
     const struct {
         const char *name, *with;
         bool read;
         int64_t value, least, most;
-    } numbers[] = {{"total_q", "FL_CU_SEQLENS_Q in arrays", arrays & FL_CU_SEQLENS_Q, problem->total_q, 0, 1 << 30},
-                   {"total_k", "FL_CU_SEQLENS_K in arrays", arrays & FL_CU_SEQLENS_K, problem->total_k, 1, 1 << 30},
-                   {"n_pages", "FL_BLOCK_TABLE in arrays", arrays & FL_BLOCK_TABLE, problem->n_pages, 1, 1 << 30},
-                   {"page_rows", "FL_BLOCK_TABLE in arrays", arrays & FL_BLOCK_TABLE, problem->page_rows,
-                    DECODE_PAGE_KEYS, 1 << 20},
-                   {"pages_of_sequence", "FL_BLOCK_TABLE in arrays", arrays & FL_BLOCK_TABLE,
-                    problem->pages_of_sequence, 1, 1 << 26},
-                   {"windowed", "", true, problem->windowed, 0, 1},
-                   {"window_left", "windowed", problem->windowed, problem->window_left, -1, 1 << 30},
-                   {"window_right", "windowed", problem->windowed, problem->window_right, -1, 1 << 30},
-                   {"split_keys", "", true, problem->split_keys, 0, 1 << 30},
-                   {"sums", "q_dtype FL_E4M3", serving_all_e4m3(problem), problem->sums, 0, FL_SUMS_ACCURATE},
-                   {"scale_keys", "q_dtype FL_E4M3", serving_all_e4m3(problem), problem->scale_keys, 0, 1 << 30},
-                   {"seq_k", "", (arrays & ~(uint32_t)SCALES) != 0, problem->seq_k, 1, 1 << 30}};
+    } numbers[] = {
+        {"total_q", "FL_CU_SEQLENS_Q in arrays", arrays & FL_CU_SEQLENS_Q, problem->total_q, 0, 1 << 30},
+        {"total_k", "FL_CU_SEQLENS_K in arrays", arrays & FL_CU_SEQLENS_K, problem->total_k, 1, 1 << 30},
+        {"n_pages", "FL_BLOCK_TABLE in arrays", arrays & FL_BLOCK_TABLE, problem->n_pages, 1, 1 << 30},
+        {"page_rows", "FL_BLOCK_TABLE in arrays", arrays & FL_BLOCK_TABLE, problem->page_rows, DECODE_PAGE_KEYS,
+         1 << 20},
+        {"pages_of_sequence", "FL_BLOCK_TABLE in arrays", arrays & FL_BLOCK_TABLE, problem->pages_of_sequence, 1,
+         1 << 26},
+        {"windowed", "", true, problem->windowed, 0, 1},
+        {"window_left", "windowed", problem->windowed, problem->window_left, -1, 1 << 30},
+        {"window_right", "windowed", problem->windowed, problem->window_right, -1, 1 << 30},
+        {"split_keys", "", true, problem->split_keys, 0, 1 << 30},
+        {"sums", "q_dtype FL_E4M3", serving_all_e4m3(problem), problem->sums, 0, FL_SUMS_ACCURATE},
+        {"scale_keys", "q_dtype FL_E4M3", serving_all_e4m3(problem), problem->scale_keys, 0, 1 << 30},
+        {"bias_dtype", "FL_BIAS in arrays", arrays & FL_BIAS, problem->bias_dtype, FL_BIAS_BYTES, FL_BIAS_FLOAT},
+        {"bias.batch", "FL_BIAS in arrays", arrays & FL_BIAS, problem->bias.batch, 0, MOST_STRIDE},
+        {"bias.seq", "FL_BIAS in arrays", arrays & FL_BIAS, problem->bias.seq, 0, MOST_STRIDE},
+        {"bias.head", "FL_BIAS in arrays", arrays & FL_BIAS, problem->bias.head, 0, MOST_STRIDE},
+        {"alibi_batch", "FL_ALIBI_SLOPES in arrays", arrays & FL_ALIBI_SLOPES, problem->alibi_batch, 0, INT32_MAX},
+        {"seq_k", "", (arrays & ~(uint32_t)SCALES) != 0, problem->seq_k, 1, 1 << 30}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         if (!numbers[i].read && numbers[i].value && *numbers[i].with)
             return refuse(failure, FL_INVALID, "%s %" PRId64 ": must be 0 without %s", numbers[i].name,
@@ -179,7 +206,7 @@ static const char *asked_of_wgmma(const fl_problem *problem) {
            : arrays & FL_SINKS        ? "sinks"
            : problem->windowed        ? "window"
            : problem->softcap > 0     ? "softcap"
-                                      : NULL;
+                                      : serving_bias(problem);
 }
 /* attention/wgmma never divides the keys of a row, so it takes split_keys, too, and without pages from some rows on it
  * is faster. The choice between the two must not depend on the batch. */
@@ -199,30 +226,12 @@ static const char *unsupported_option(const fl_problem *problem) {
            : problem->windowed              ? "window"
            : problem->softcap > 0           ? "softcap"
            : problem->split_keys            ? "split_keys"
-                                            : NULL;
-}
-
-/* attention/mma_sync serves five sizes of heads, and attention/wgmma three of them. */
-static fl_status check_d_head(const fl_problem *problem, struct failure *failure) {
-    static const int sizes[] = {64, 96, 128, 192, 256};
-    const char *const asked = serving_asked(problem);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && asked && !serving_all_e4m3(problem); i++) {
-        if (problem->d_head == sizes[i]) return FL_OK;
-        if (problem->d_head < sizes[i])
-            return refuse(
-                failure, FL_UNSUPPORTED,
-                "%s with d_head %d: must be 64, 96, 128, 192 or 256; pad q, k and v with zeros to %d and keep the "
-                "scale, 1 / sqrt(%d)",
-                asked, problem->d_head, sizes[i], problem->d_head);
-    }
-    return FL_OK;
+                                            : serving_bias(problem);
 }
 
 /* The feature that no kernel supports. */
 static fl_status check_together(const fl_problem *problem, struct failure *failure) {
     const char *const wgmmas = asked_of_wgmma(problem), *const decodes = asked_of_decode(problem);
-    fl_status status = check_d_head(problem, failure);
-    if (status) return status;
     if (serving_all_e4m3(problem) && unsupported_option(problem))
         return refuse(failure, FL_UNSUPPORTED,
                       "%s: cannot be combined with q_dtype; attention/fp8 supports only lengths and scales",
@@ -252,7 +261,7 @@ fl_status serving_check(const fl_problem *problem, struct failure *failure) {
     return status ? status : check_together(problem, failure);
 }
 
-serving_args serving_of_problem(const fl_problem *problem, attention_args attention) {
+static serving_args lengths_of_problem(const fl_problem *problem, attention_args attention) {
     serving_args args = serving_of_one_length(attention);
     args.Q_rows = problem->total_q;
     args.KV_rows = problem->total_k;
@@ -264,10 +273,18 @@ serving_args serving_of_problem(const fl_problem *problem, attention_args attent
         args.window_right = problem->window_right;
     }
     args.softcap = problem->softcap;
+    args.d_head = problem->d_head;
     args.split_keys = problem->split_keys;
     args.scale_keys = problem->scale_keys;
     args.O_e4m3 = problem->o_dtype == FL_E4M3;
     return args;
+}
+
+extended_args serving_of_problem(const fl_problem *problem, attention_args attention) {
+    return (extended_args){.serving = lengths_of_problem(problem, attention),
+                           .bias_strides = {problem->bias.batch, problem->bias.seq, problem->bias.head},
+                           .alibi_batch_stride = problem->alibi_batch,
+                           .bias_type = problem->bias_dtype};
 }
 
 /* ---- what arrays of the host hold ---- */
@@ -351,8 +368,9 @@ fl_status serving_check_arrays(const fl_problem *problem, const fl_tensors *tens
         if (named != (address != NULL))
             return refuse(failure, FL_INVALID, "%s %p: must be %s, as problem.arrays %s %s", ARRAYS[i].name, address,
                           named ? "an address" : "NULL", named ? "has" : "lacks", ARRAYS[i].bit);
-        if ((uintptr_t)address % 4)
-            return refuse(failure, FL_INVALID, "%s %p: must be a multiple of 4 bytes", ARRAYS[i].name, address);
+        const int unit = (int)(1u << i == FL_BIAS ? bias_bytes(problem) : 4);
+        if ((uintptr_t)address % (unsigned)unit)
+            return refuse(failure, FL_INVALID, "%s %p: must be a multiple of %d bytes", ARRAYS[i].name, address, unit);
     }
     return problem->memory == FL_HOST_MEMORY ? check_contents(problem, tensors, failure) : FL_OK;
 }
@@ -399,6 +417,9 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
     if (problem->split_keys && !decodes && config_has(config, SHARES_KEYS))
         return refuse(failure, FL_UNSUPPORTED,
                       "split_keys: %s does not support it for so many rows; use attention/wgmma", version);
+    if (serving_bias(problem) && !config_has(config, BIAS))
+        return refuse(failure, FL_UNSUPPORTED, "%s: config %s does not support it; use one with the flag extend",
+                      serving_bias(problem), config_format(config, text));
     const bool pages = problem->arrays & FL_BLOCK_TABLE;
     if (config_has(config, SERVES) && !config_has(config, SHARES_KEYS) && !config_takes(config, PAGED_KV, pages))
         return refuse(failure, FL_UNSUPPORTED, "block_table: config %s %s", config_format(config, text),
@@ -412,8 +433,20 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
 
 /* ---- the first parameter ---- */
 
-union kernel_args serving_kernel_args(const struct kernel_config *config, const serving_args *args) {
-    if (!config_has(config, E4M3_INPUTS) || config_has(config, SERVES)) return (union kernel_args){.serving = *args};
+static bool bias_in_pairs(const extended_args *args) {
+    static const uintptr_t bytes[] = {[NO_BIAS] = 1, [BIAS_BYTES] = 1, [BIAS_HALVES] = 2, [BIAS_FLOATS] = 4};
+    const tensor_strides *const strides = &args->bias_strides;
+    return (strides->batch | strides->seq | strides->head) % 2 == 0 &&
+           (uintptr_t)args->bias % (2 * bytes[args->bias_type]) == 0;
+}
+
+union kernel_args serving_kernel_args(const struct kernel_config *config, const extended_args *extended) {
+    const serving_args *const args = &extended->serving;
+    if (!config_has(config, E4M3_INPUTS) || config_has(config, SERVES)) {
+        union kernel_args all = {.extended = *extended};
+        all.extended.bias_pairs = bias_in_pairs(extended);
+        return all;
+    }
     return (union kernel_args){.fp8 = {.attention = args->attention,
                                        .Q_descale = 1,
                                        .K_descale = 1,

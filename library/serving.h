@@ -1,7 +1,7 @@
 /* serving.h - what kernels take as serving_args: read from a problem, checked, and which kernel takes it.
  *
  *     fl_status status = serving_check(problem, failure);
- *     const serving_args args = serving_of_problem(problem, attention);
+ *     const extended_args args = serving_of_problem(problem, attention);
  */
 #ifndef FL_LIBRARY_SERVING_H
 #define FL_LIBRARY_SERVING_H
@@ -11,10 +11,13 @@
 #include "runtime/config.h"
 #include "runtime/parameters.h"
 
-enum { N_ARRAYS = 10 }; /* those of enum fl_array, by number */
+enum { N_ARRAYS = 12 }; /* those of enum fl_array, by number */
 
 /* The field of the problem that only kernels with serving_args support; NULL if there is none. */
 const char *serving_asked(const fl_problem *problem);
+
+/* "bias" or "alibi_slopes", which only kernels with the feature BIAS support; NULL if there is none. */
+const char *serving_bias(const fl_problem *problem);
 
 /* True if Q, K and V are of e4m3, which kernels with fp8_args take, and whether K and V alone, with queries of several
  * numbers or packed sequences. */
@@ -25,7 +28,7 @@ bool serving_ragged_e4m3(const fl_problem *problem);
 fl_status serving_check(const fl_problem *problem, struct failure *failure);
 
 /* The arguments of a kernel, without addresses. */
-serving_args serving_of_problem(const fl_problem *problem, attention_args attention);
+extended_args serving_of_problem(const fl_problem *problem, attention_args attention);
 
 /* True if each array is there that the problem names and no other, and in host memory what it holds. */
 fl_status serving_check_arrays(const fl_problem *problem, const fl_tensors *tensors, struct failure *failure);
@@ -34,16 +37,16 @@ fl_status serving_check_arrays(const fl_problem *problem, const fl_tensors *tens
 fl_status serving_check_kernel(const fl_problem *problem, const char *version, const struct kernel_config *config,
                                struct failure *failure);
 
-/* Array number i: its name, its address (NULL where there is none) and its elements of 4 bytes. */
+/* Array number i: its name, its address (NULL where there is none) and its bytes up to the last element. */
 const char *serving_array_name(int i);
 const void *serving_array(const fl_tensors *tensors, int i);
-int64_t serving_array_elements(const fl_problem *problem, int i);
+int64_t serving_array_bytes(const fl_problem *problem, int i);
 void serving_set_array(fl_tensors *tensors, int i, uint64_t address);
 
 /* Tell the kernel where the arrays are. */
-void serving_pass_arrays(const fl_tensors *tensors, serving_args *args);
+void serving_pass_arrays(const fl_tensors *tensors, extended_args *args);
 
 /* The first parameter of a kernel with that configuration. */
-union kernel_args serving_kernel_args(const struct kernel_config *config, const serving_args *args);
+union kernel_args serving_kernel_args(const struct kernel_config *config, const extended_args *args);
 
 #endif

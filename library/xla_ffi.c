@@ -218,13 +218,43 @@ static xla_error *read_attributes(const xla_frame *frame, call *call) {
 
 enum { SCALES = FL_Q_SCALES | FL_K_SCALES | FL_V_SCALES | FL_O_SCALES };
 
+/* The bias [batch, heads, seq_q, seq_k], of which each size but the last may be 1: that row counts for all. */
+static xla_error *read_bias(const xla_frame *frame, int64_t i, call *call) {
+    const xla_buffer *const bias = tensor(&frame->arguments, i, DIMS);
+    fl_problem *const problem = &call->problem;
+    const int64_t sizes[] = {problem->batch, problem->heads, problem->seq_q, problem->seq_k};
+    int64_t last = 1, *const strides[] = {&problem->bias.batch, &problem->bias.head, &problem->bias.seq, &last};
+    const int dtype = problem->dtype == FL_FP16 ? XLA_F16 : XLA_BF16;
+    bool right = bias && (bias->type == XLA_PRED || bias->type == dtype || bias->type == XLA_F32);
+    int64_t step = 1;
+    for (int d = DIMS - 1; d >= 0 && right; d--) {
+        right = bias->dims[d] == sizes[d] || (bias->dims[d] == 1 && d < DIMS - 1);
+        *strides[d] = bias->dims[d] == 1 ? 0 : step;
+        step *= bias->dims[d];
+    }
+    if (!right)
+        return error(frame, XLA_INVALID_ARGUMENT,
+                     "bias must be bool, float32 or of the type of o, [batch or 1, heads or 1, seq_q or 1, "
+                     "seq_k]");
+    problem->bias_dtype = bias->type == XLA_PRED  ? FL_BIAS_BYTES
+                          : bias->type == XLA_F32 ? FL_BIAS_FLOAT
+                                                  : FL_BIAS_DTYPE;
+    call->tensors.bias = bias->data;
+    return NULL;
+}
+
 /* The arrays after q, k and v, which the attribute `arrays` names. */
 static xla_error *read_arrays(const xla_frame *frame, call *call) {
     int64_t next = 3;
     for (int i = 0; i < N_ARRAYS; i++) {
-        const int64_t elements = serving_array_elements(&call->problem, i);
         if (!(call->problem.arrays >> i & 1)) continue;
-        const bool table = 1 << i == FL_BLOCK_TABLE, floats = 1 << i & (FL_SINKS | SCALES);
+        if (1 << i == FL_BIAS) {
+            xla_error *const wrong = read_bias(frame, next++, call);
+            if (wrong) return wrong;
+            continue;
+        }
+        const int64_t elements = serving_array_bytes(&call->problem, i) / 4;
+        const bool table = 1 << i == FL_BLOCK_TABLE, floats = 1 << i & (FL_SINKS | SCALES | FL_ALIBI_SLOPES);
         const xla_buffer *const array = tensor(&frame->arguments, next++, table ? 2 : 1);
         if (!array || array->type != (floats ? XLA_F32 : XLA_S32) ||
             array->dims[0] * (table ? array->dims[1] : 1) != elements)
@@ -253,7 +283,8 @@ static xla_error *read_numbers(const xla_frame *frame, call *call) {
                    {"window_right", &problem->window_right, false},
                    {"split_keys", &problem->split_keys, false},
                    {"sums", &problem->sums, true},
-                   {"scale_keys", &problem->scale_keys, true}};
+                   {"scale_keys", &problem->scale_keys, true},
+                   {"alibi_batch", &problem->alibi_batch, true}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const int32_t *const given = scalar(frame, numbers[i].name, XLA_S32);
         if (!given && !numbers[i].optional)

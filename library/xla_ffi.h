@@ -30,7 +30,14 @@ typedef enum xla_code {
     XLA_UNAVAILABLE = 14
 } xla_code;
 
-typedef enum xla_type { XLA_S32 = 4, XLA_F16 = 10, XLA_F32 = 11, XLA_BF16 = 16, XLA_F8E4M3FN = 20 } xla_type;
+typedef enum xla_type {
+    XLA_PRED = 1,
+    XLA_S32 = 4,
+    XLA_F16 = 10,
+    XLA_F32 = 11,
+    XLA_BF16 = 16,
+    XLA_F8E4M3FN = 20
+} xla_type;
 
 enum { XLA_BUFFER = 1 };                 /* kind of an argument and of a result */
 enum { XLA_SCALAR = 3, XLA_STRING = 4 }; /* kinds of an attribute */

@@ -101,8 +101,10 @@ bool config_has(const struct kernel_config *config, enum feature feature) {
 
 const struct parameter *config_args(const struct kernel_config *config) {
     static const struct parameter strided = {"backward_strided_args", sizeof(backward_strided_args)};
+    static const struct parameter extended = {"extended_args", sizeof(extended_args)};
     const struct family *const family = &FAMILIES[config->family];
     return config_has(config, OWN_STRIDES) ? &strided
+           : config_has(config, BIAS)      ? &extended
            : config_has(config, SERVES)    ? &family->serving_args
                                            : &family->args;
 }

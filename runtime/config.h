@@ -46,6 +46,8 @@ struct kernel_config {
     FEATURE(TENSOR_COPIES)  /* a second parameter, the tensor maps */                                                  \
     FEATURE(SERVES)         /* sequences of several lengths: a first parameter of its own */                           \
     FEATURE(SERVES_ALL)     /* the kernel serves with pages or without, and with a soft cap or without */              \
+    FEATURE(EXTENDED)       /* rows may have fewer elements than d_head */                                             \
+    FEATURE(BIAS)           /* numbers that are added to the scores: a first parameter with them */                    \
     FEATURE(CAP)            /* a soft cap of the scores */                                                             \
     FEATURE(PAGED_KV)       /* K and V are in pages, always; with SHARES_KEYS every kernel that serves accepts both */ \
     FEATURE(PACKS)          /* PACKED_HEADS by tensor copies of groups, which a caller chooses by packs_group() */     \
@@ -74,6 +76,12 @@ bool config_has(const struct kernel_config *config, enum feature feature);
 /* True if a kernel that serves is for problems with the feature, CAP or PAGED_KV, or without it, as it is asked for. */
 static inline bool config_takes(const struct kernel_config *config, enum feature feature, bool asked) {
     return config_has(config, SERVES_ALL) || config_has(config, feature) == asked;
+}
+
+/* True if rows may have d_head elements: those of the configuration, or with EXTENDED a smaller multiple of 8. */
+static inline bool config_fits(const struct kernel_config *config, int d_head) {
+    const bool shorter = d_head > 0 && d_head < config->d_head && d_head % 8 == 0;
+    return d_head == config->d_head || (config_has(config, EXTENDED) && shorter);
 }
 
 /* True if packing the heads of a group is of use: a tensor copy has 64 rows. With KV_heads 0 there are as many as

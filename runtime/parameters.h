@@ -3,10 +3,11 @@
  *     struct parameter_block block;
  *     parameters_of_emulator(&config, &args, &block, &failure); // block.bytes, block.size
  *
- * A kernel takes attention_args, the first part of them or, if it serves, serving_args; followed by the tensor maps if
- * it has tensor copies. A kernel of a backward pass takes backward_args or, if it serves, backward_serving_args or,
- * with strides for the gradients, backward_strided_args, one of fp8 fp8_args. Functions here that take attention_args
- * take those at the front of the other ones where the configuration is for these.
+ * A kernel takes attention_args, the first part of them or, if it serves, serving_args, or extended_args, which begin
+ * with these; followed by the tensor maps if it has tensor copies. A kernel of a backward pass takes backward_args or,
+ * if it serves, backward_serving_args or, with strides for the gradients, backward_strided_args, one of fp8 fp8_args.
+ * Functions here that take attention_args take those at the front of the other ones where the configuration is for
+ * these.
  */
 #ifndef FL_PARAMETERS_H
 #define FL_PARAMETERS_H
@@ -21,7 +22,7 @@
 
 /* The parameters as constant memory stores them. */
 struct parameter_block {
-    alignas(tensor_maps) unsigned char bytes[sizeof(serving_args) + sizeof(tensor_maps)];
+    alignas(tensor_maps) unsigned char bytes[sizeof(extended_args) + sizeof(tensor_maps)];
     size_t size;
 };
 
@@ -29,6 +30,7 @@ struct parameter_block {
 union kernel_args {
     attention_args attention;
     serving_args serving;
+    extended_args extended;
     backward_args backward;
     backward_serving_args backward_serving;
     backward_strided_args backward_strided;

@@ -10,7 +10,8 @@
  * warp. If CTAs split the keys of a KV head: one row of Q; of K and V the keys of a warp, or 16 where a page may have
  * no more, whose rows are too far apart for a miss to bring the next. For pages of fewer rows than B_c: the rows of a
  * page, of one tile. If a Q block may pack queries of several heads, the map of O describes Q as {d_head, heads of a
- * group, seq_q, KV_heads, batch}, in boxes of 64 rows of one tile.
+ * group, seq_q, KV_heads, batch}, in boxes of 64 rows of one tile. If rows may be shorter than the configuration's
+ * d_head, the maps of Q, K and V are {elements of a row, 1, rows, heads, batch}, in boxes of one tile.
  *
  * A row of 128 bytes has 128 e4m3 elements; with d_head 64 rows have 64 bytes (64B swizzle). V that the caller
  * transposed has the keys in dimension 0 and d_head in dimension 1. K with permuted rows is {heads * d_head, 2, 4, 2,

@@ -11,18 +11,21 @@
 #include "common/attention_config.h"
 #include "common/serving.h"
 
-template <bool serves>
-struct args_type {
-    using type = attention_args;
-};
-template <>
-struct args_type<true> {
-    using type = serving_args;
-};
+#include <type_traits>
 
 /* The first parameter of a kernel. */
 template <attention_config cfg>
-using args_of = typename args_type<cfg.serves>::type;
+using args_of =
+    std::conditional_t<cfg.extended, extended_args, std::conditional_t<cfg.serves, serving_args, attention_args>>;
+
+/* Elements of a row of Q, K, V and O. */
+template <attention_config cfg>
+__device__ __forceinline__ int row_elements(const args_of<cfg> &args) {
+    if constexpr (cfg.extended)
+        return args.d_head;
+    else
+        return cfg.d_head;
+}
 
 /* Number of used rows, the first of them, and the batch entry that holds them. */
 struct sequence {

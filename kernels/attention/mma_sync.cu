@@ -27,13 +27,17 @@
  *           (FP16, 96, 128, 64, 8): mma_sync+stages_2+serve;
  *           (FP16, 192, 64, 32, 4): mma_sync+stages_2+serve;
  *           (FP16, 256, 128, 32, 8): mma_sync+stages_2+serve;
- *           (FP16, 256, 64, 16, 4): mma_sync+stages_2+serve
+ *           (FP16, 256, 64, 16, 4): mma_sync+stages_2+serve;
+ *           (FP16, 64, 128, 32, 8): mma_sync+stages_4+serve+extend;
+ *           (FP16, 128, 128, 32, 8): mma_sync+stages_2+serve+extend;
+ *           (FP16, 256, 64, 16, 4): mma_sync+stages_2+serve+extend
  * arch      sm_80
  */
 #include "common/abi.h"
 #include "common/attention_config.h"
 #include "common/debug.cuh"
 #include "common/ptx_sm80.cuh"
+#include "kernels/attention/bias.cuh"
 #include "kernels/attention/cap.cuh"
 #include "kernels/attention/epilogue.cuh"
 #include "kernels/attention/fragments.cuh"
@@ -154,16 +158,19 @@ __device__ __forceinline__ const uint16_t *row_of(const uint16_t *gmem, int row,
 }
 
 /* Copy a block of `rows` rows. smem_first and gmem are this thread's own first chunk. With `checked`, the rows before
- * `first` and from `there` on, counted from that chunk's row, become zeros. */
+ * `first` and from `there` on, counted from that chunk's row, become zeros, and so do `extended` columns from `columns`
+ * on, counted from its column. */
 template <attention_config cfg, int rows>
 __device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_first, const uint16_t *gmem, int seq_stride,
-                                                  bool checked = false, int there = rows, int first = 0) {
+                                                  bool checked = false, int there = rows, int first = 0,
+                                                  int columns = cfg.d_head) {
     for (int column = 0; column < cfg.d_head; column += 8 * row_threads<cfg>) {
         for (int row = 0; row < rows; row += copy_rows<cfg>) {
             const uint16_t *chunk = (row == 0 ? gmem : row_of(gmem, row, seq_stride)) + column;
             if (checked)
                 cp_async_16_or_zeros(smem_first + smem_offset<cfg>(row, column), chunk,
-                                     row < there && (!cfg.serves || row >= first));
+                                     row < there && (!cfg.serves || row >= first) &&
+                                         (!cfg.extended || column < columns));
             else
                 cp_async_16(smem_first + smem_offset<cfg>(row, column), chunk);
         }
@@ -379,11 +386,12 @@ __device__ __forceinline__ void divide_O_by_l(O_tiles<cfg> &O, rows_values<cfg> 
     }
 }
 
-/* Round O and store those rows, counted from the lane's first, that exist, at gmem(row), bypassing L1. A lane has 4
- * bytes of each of four 8x8 tiles; the quad exchanges them, so that its lane q gets the 16 contiguous bytes of tile q:
- * first lanes 1 apart, for tiles 0 and 1 and for 2 and 3, then 2 apart. */
+/* Round O and store `columns` columns of those rows, counted from the lane's first, that exist, at gmem(row), bypassing
+ * L1. A lane has 4 bytes of each of four 8x8 tiles; the quad exchanges them, so that its lane q gets the 16 contiguous
+ * bytes of tile q: first lanes 1 apart, for tiles 0 and 1 and for 2 and 3, then 2 apart. */
 template <attention_config cfg>
-__device__ __forceinline__ void store_O(const auto &gmem, const O_tiles<cfg> &O, int lane, const auto &exists) {
+__device__ __forceinline__ void store_O(const auto &gmem, const O_tiles<cfg> &O, int lane, const auto &exists,
+                                        int columns) {
 #pragma unroll
     for (int row = 0; row < 16 * row_tiles<cfg>; row += 8) {
         uint16_t *const row_gmem = gmem(row);
@@ -405,7 +413,8 @@ __device__ __forceinline__ void store_O(const auto &gmem, const O_tiles<cfg> &O,
                 else
                     high = other;
             }
-            if (exists(row)) st_global_v4_no_allocate(row_gmem + 8 * n, value);
+            if (exists(row) && (!cfg.extended || 8 * (n + lane % 4) < columns))
+                st_global_v4_no_allocate(row_gmem + 8 * n, value);
         }
     }
 }
@@ -579,6 +588,11 @@ struct Q_work {
 
     /* ---- copies ---- */
 
+    /* Number of columns of a row from the thread's first on. */
+    __device__ __forceinline__ int columns_left(int thread) const {
+        return row_elements<cfg>(args) - thread % row_threads<cfg> * 8;
+    }
+
     __device__ __forceinline__ void find_KV(const Q_tile &tile) const {
         const int thread = read_tid_x();
         int row = thread / row_threads<cfg>;
@@ -621,13 +635,13 @@ struct Q_work {
         } else {
             const int K_stride = args.K_strides.seq, V_stride = args.V_strides.seq;
             const uint16_t *K = row_of(KV_rows[tid][0], first, K_stride), *V = row_of(KV_rows[tid][1], first, V_stride);
-            if (first >= hidden && first + cfg.B_c <= end) {
+            if (first >= hidden && first + cfg.B_c <= end && row_elements<cfg>(args) == cfg.d_head) {
                 copy_gmem_to_smem<cfg, cfg.B_c>(K_smem + offset, K, K_stride);
                 copy_gmem_to_smem<cfg, cfg.B_c>(V_smem + offset, V, V_stride);
             } else {
-                const int there = end - first - row, visible = hidden - first - row;
-                copy_gmem_to_smem<cfg, cfg.B_c>(K_smem + offset, K, K_stride, true, there, visible);
-                copy_gmem_to_smem<cfg, cfg.B_c>(V_smem + offset, V, V_stride, true, there, visible);
+                const int there = end - first - row, visible = hidden - first - row, columns = columns_left(tid);
+                copy_gmem_to_smem<cfg, cfg.B_c>(K_smem + offset, K, K_stride, true, there, visible, columns);
+                copy_gmem_to_smem<cfg, cfg.B_c>(V_smem + offset, V, V_stride, true, there, visible, columns);
             }
         }
         cp_async_mbarrier_arrive_noinc(full + 8 * stage);
@@ -647,9 +661,9 @@ struct Q_work {
                 return first + (there ? page * strides.batch + row_of_page * strides.seq : 0);
             };
             copy_gmem_to_smem<cfg, 1>(K_smem + offset + smem_offset<cfg>(row, 0),
-                                      row_at(KV_rows[tid][0], args.K_strides), 0, true, there);
+                                      row_at(KV_rows[tid][0], args.K_strides), 0, true, there, 0, columns_left(tid));
             copy_gmem_to_smem<cfg, 1>(V_smem + offset + smem_offset<cfg>(row, 0),
-                                      row_at(KV_rows[tid][1], args.V_strides), 0, true, there);
+                                      row_at(KV_rows[tid][1], args.V_strides), 0, true, there, 0, columns_left(tid));
         }
     }
 
@@ -665,7 +679,8 @@ struct Q_work {
         for (int row = 0; row < Q_rows && (!slice || own_row + row < Q_rows); row += slice ? copy_rows<cfg> : warp_rows)
             copy_gmem_to_smem<cfg, 1>(
                 Q_copy + smem_offset<cfg>(row, 0),
-                Q_gmem + offset_of(tile, first + own_row + row, queries[own_row + row], args.Q_strides), 0);
+                Q_gmem + offset_of(tile, first + own_row + row, queries[own_row + row], args.Q_strides), 0,
+                cfg.extended, 1, 0, columns_left(thread));
         cp_async_commit_group();
     }
 
@@ -749,13 +764,39 @@ struct Q_work {
     __device__ __forceinline__ void compute_served_S(S_tiles<cfg> &S, int block, uint32_t K_addr) const {
         const int first_key = block * cfg.B_c;
         const bool masked = all_see < first_key + cfg.B_c || window.all_see > first_key;
-        if (!masked && args.softcap == 0) return multiply_QK<cfg>(S, Q, Q_addr, K_addr);
+        if (!masked && args.softcap == 0 && !has_bias()) return multiply_QK<cfg>(S, Q, Q_addr, K_addr);
         multiply_QK<cfg>(S, Q, Q_addr, K_addr);
         if (args.softcap > 0) {
 #pragma unroll
             for (int i = 0; i < row_tiles<cfg>; i++) cap(S[i], args.softmax_scale / args.softcap);
         }
+        if (has_bias()) add_bias_to_S(S, first_key);
         if (masked) mask_served_S(S, first_key);
+    }
+    __device__ __forceinline__ bool has_bias() const {
+        if constexpr (cfg.extended) return ::has_bias(args);
+        return false;
+    }
+    /* The rows of a group's heads may share a Q block: each lane has the head of its own. Keys of the tile are counted
+     * from its first KV block, those of the bias from the first of the sequence. */
+    __device__ __forceinline__ void add_bias_to_S(S_tiles<cfg> &S, int first_key) const {
+        if constexpr (cfg.extended) {
+            const located_varlen_tile &tile = own();
+            const int key = tile.first_key + first_key, seq_k = tile.first_key + tile.range.seq_k;
+            const int seq_q = tile.rows >> tile.shift, first_row = tile.first + rows_of_warp<cfg>(read_tid_x() / 32);
+            const float inverse = 1 / score_factor();
+#pragma unroll
+            for (int i = 0; i < row_tiles<cfg>; i++) {
+                bias_row rows[2];
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    const int row = 16 * i + 8 * half + lane / 4, query = own_queries()[row];
+                    const int head = tile.head + head_of(tile, first_row + row, query);
+                    rows[half] = find_bias_row(args, find_bias(args, tile.sample, head), query, query + seq_k - seq_q);
+                }
+                change_scores<cfg.dtype>(S[i], args, rows, key, seq_k, inverse, lane);
+            }
+        }
     }
     __device__ __forceinline__ void mask_served_S(S_tiles<cfg> &S, int first_key) const {
 #pragma unroll
@@ -864,7 +905,7 @@ struct Q_work {
                 divide_O_with_sinks(first);
             else
                 divide_O_by_l<cfg>(O, l);
-            store_O<cfg>(O_gmem, O, O_lane, stored);
+            store_O<cfg>(O_gmem, O, O_lane, stored, row_elements<cfg>(args));
             if (O_column == 0)
                 for (int row = 0; row < Q_rows; row += 8)
                     store_LSE(row, log_sum_exp(l[row / 16][row % 16 / 8], m[row / 16][row % 16 / 8]));
@@ -936,9 +977,9 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
         attend<cfg, false>(args, groups, tiles, turn, read);
 }
 
-/* Kernel for varlen batches. */
+/* A CTA processes Q blocks of varlen batches. */
 template <attention_config cfg>
-__global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_constant__ serving_args args) {
+__device__ __forceinline__ void attend_sequences(const args_of<cfg> &args) {
     check_config<cfg>();
     const head_groups no_groups = {};
     cta_tiles<cfg> &tiles = shared_tiles<cfg>();
@@ -952,6 +993,16 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
     uint32_t read = 0;
     for (uint32_t turn = 0; tiles.tile[turn % queue_slots].first >= 0; turn++)
         attend<cfg, false>(args, no_groups, tiles, turn, read);
+}
+
+/* Kernels for varlen batches, and for shorter rows and biases. */
+template <attention_config cfg>
+__global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_constant__ serving_args args) {
+    attend_sequences<cfg>(args);
+}
+template <attention_config cfg>
+__global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_constant__ extended_args args) {
+    attend_sequences<cfg>(args);
 }
 
 #include "instances.cuh"

@@ -20,13 +20,17 @@
  *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+pack;
  *           (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+pages+pack;
  *           (FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve+pages+pack;
- *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+pages+pack
+ *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+pages+pack;
+ *           (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend;
+ *           (FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve+extend;
+ *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+extend
  * arch      sm_90a
  */
 #include "common/abi.h"
 #include "common/attention_config.h"
 #include "common/ptx_pages.cuh"
 #include "common/ptx_sm90a.cuh"
+#include "kernels/attention/bias.cuh"
 #include "kernels/attention/cap.cuh"
 #include "kernels/attention/dump.cuh"
 #include "kernels/attention/epilogue.cuh"
@@ -105,9 +109,9 @@ template <attention_config cfg>
 constexpr int consumer_registers =
     ((1 + consumers<cfg>)*start_registers<cfg> - producer_registers) / consumers<cfg> / 8 * 8;
 
-/* True if registers hold Q. With d_head = 256 they are full of O, and four consumers have too few. */
+/* True if registers hold Q. With d_head = 256 they are full of O, four consumers have too few, and biases need some. */
 template <attention_config cfg>
-constexpr bool Q_in_registers = cfg.d_head == 128;
+constexpr bool Q_in_registers = cfg.d_head == 128 && !cfg.extended;
 
 /* True if the parts of Q use the stages of a ring, each with its own mbarriers; otherwise two full Q blocks alternate.
  */
@@ -123,10 +127,15 @@ template <attention_config cfg>
 constexpr int Q_fulls =
     Q_parts<cfg> ? 2 * consumers<cfg> : 2; /* full mbarriers: two for each consumer if Q is a ring of parts */
 
-/* True if TMA stores O. Four varlen consumers have no registers for both ways, and packed GQA rows are too far apart.
+/* True if TMA stores O. Four varlen consumers have no registers for both ways, packed GQA rows are too far apart, and a
+ * copy of O would write columns that a shorter row does not have.
  */
 template <attention_config cfg>
-constexpr bool copies_O = !Q_parts<cfg> && !(cfg.serves && cfg.d_head == 64) && !cfg.packs;
+constexpr bool copies_O = !Q_parts<cfg> && !(cfg.serves && cfg.d_head == 64) && !cfg.packs && !cfg.extended;
+
+/* True if K and V may be stored in pages. */
+template <attention_config cfg>
+constexpr bool may_be_paged = cfg.paged_kv || cfg.extended;
 
 /* ---- shared memory ---- */
 
@@ -261,15 +270,17 @@ __device__ __forceinline__ void start_PV(O_tiles<cfg> &O, const P_fragments<cfg>
 /* S = Q K^T again, of this warp's 16 rows: mma.sync has the same fragments as wgmma. Q_rows is in shared memory, the
  * first of the warp's in its part of Q. If the part has already been released, Q is read from global memory, where `Q`
  * is the first of the warp's rows, and last_row replaces the rows after it. K is the first of the block's rows in
- * global memory. Q and K may also be functions that return row number n, or NULL for zeros. */
+ * global memory. Q and K may also be functions that return row number n, or NULL for zeros. Rows have `columns`
+ * elements. */
 template <attention_config cfg>
 __device__ void compute_S_again(S_tiles<cfg> &S, uint32_t Q_rows, const auto Q, int64_t Q_stride, int last_row,
-                                const auto K, int64_t K_stride, int lane) {
+                                const auto K, int64_t K_stride, int columns, int lane) {
     for (int n = 0; n < 2 * key_steps<cfg>; n++)
         for (int e = 0; e < 4; e++) S[n][e] = 0;
 #pragma unroll 1
     for (int k = 0; k < d_steps<cfg>; k++) {
         const auto chunk = [&](int right) { return (k % 4 * 2 + right ^ lane % 8) * 16; };
+        const auto exists = [&](int right) { return !cfg.extended || 16 * k + 8 * right < columns; };
         uint32_t a[4];
         if constexpr (!Q_parts<cfg>)
             ldmatrix_x4(a, Q_rows + (k / 4 * group_rows + lane % 16) * tile_row_bytes + chunk(lane / 16));
@@ -280,13 +291,14 @@ __device__ void compute_S_again(S_tiles<cfg> &S, uint32_t Q_rows, const auto Q, 
                     a[r] = row ? *(const uint32_t *)(row + 16 * k + r / 2 * 8 + lane % 4 * 2) : 0;
                 } else {
                     const int row = min(lane / 4 + r % 2 * 8, last_row), column = 16 * k + r / 2 * 8 + lane % 4 * 2;
-                    a[r] = *(const uint32_t *)(Q + row * Q_stride + column);
+                    a[r] = exists(r / 2) ? *(const uint32_t *)(Q + row * Q_stride + column) : 0;
                 }
             }
         for (int n = 0; n < 2 * key_steps<cfg>; n++) {
-            if constexpr (cfg.paged_kv) {
+            if constexpr (may_be_paged<cfg>) {
                 const uint16_t *const row = K(8 * n + lane / 4), *const b = row + 16 * k + lane % 4 * 2;
-                mma<cfg.dtype>(S[n], a, row ? *(const uint32_t *)b : 0, row ? *(const uint32_t *)(b + 8) : 0);
+                mma<cfg.dtype>(S[n], a, row && exists(0) ? *(const uint32_t *)b : 0,
+                               row && exists(1) ? *(const uint32_t *)(b + 8) : 0);
             } else {
                 const uint16_t *b = K + (8 * n + lane / 4) * K_stride + 16 * k + lane % 4 * 2;
                 mma<cfg.dtype>(S[n], a, *(const uint32_t *)b, *(const uint32_t *)(b + 8));
@@ -381,12 +393,24 @@ struct producer {
     const tensor_maps &maps;
     const smem_layout<cfg> &at;
 
+    /* Copy rows of Q, K or V to a block whose tiles have `tile_rows` rows. If they may be shorter than the block's, the
+     * map has the elements of a row in one dimension, and a copy of one tile fills its missing columns with zeros. */
+    template <int tile_rows>
+    __device__ __forceinline__ void copy_rows(uint32_t smem, const tensor_map &map, uint32_t full, int row, int head,
+                                              int sample) const {
+        if constexpr (cfg.extended)
+            for (int tile = 0; tile < cfg.d_head / 64; tile++)
+                copy_heads_to_smem(smem + tile * tile_rows * tile_row_bytes, map, full, row, tile, head, sample);
+        else
+            copy_tensor_to_smem(smem, map, full, row, head, sample);
+    }
+
     /* Block number n of the CTA. It may be copied once all consumers have read the block before it in the stage. */
     __device__ __forceinline__ void copy_block(const ring<cfg.stages, KV_bytes<cfg>> &blocks, const tensor_map &map,
                                                int n, const KV_position &from) const {
         blocks.wait_until_empty(n);
         mbarrier_arrive_expect_tx(blocks.full(n), KV_bytes<cfg>);
-        copy_tensor_to_smem(blocks.stage(n), map, blocks.full(n), from.row, from.head, from.sample);
+        copy_rows<cfg.B_c>(blocks.stage(n), map, blocks.full(n), from.row, from.head, from.sample);
     }
 
     /* Start copy number n of Q: the parts from `part` on that one copy brings. */
@@ -402,7 +426,7 @@ struct producer {
                     copy_heads_of_Q(to, full, first.packing.query((part + i) * group_rows), first);
                     continue;
                 }
-            copy_tensor_to_smem(to, maps.Q, full, from.row + (part + i) * group_rows, first.head, from.sample);
+            copy_rows<group_rows>(to, maps.Q, full, from.row + (part + i) * group_rows, first.head, from.sample);
         }
     }
 
@@ -426,7 +450,7 @@ struct producer {
     __device__ __forceinline__ void copy_to_sweeper(int n, int swept, const KV_position &from) const {
         at.V.wait_until_empty(n);
         mbarrier_arrive_expect_tx(at.landed(swept), KV_bytes<cfg>);
-        copy_tensor_to_smem(at.V.stage(n), maps.V, at.landed(swept), from.row, from.head, from.sample);
+        copy_rows<cfg.B_c>(at.V.stage(n), maps.V, at.landed(swept), from.row, from.head, from.sample);
     }
 
     /* Only the last and the first block of a Q block may have rows that none of its rows attends to. */
@@ -467,7 +491,7 @@ struct producer {
 
     /* ---- K and V in pages: all lanes of the warp call these together ---- */
 
-    using copies_of_block = page_copies<cfg.B_c, cfg.d_head / 64>;
+    using copies_of_block = page_copies<cfg.B_c, cfg.d_head / 64, cfg.extended>;
 
     __device__ __forceinline__ void copy_Q_by_warp(int n, int part, const auto &first) const {
         at.Q.wait_until_empty(n);
@@ -481,9 +505,12 @@ struct producer {
         blocks.wait_until_empty(n);
         if (copies.lane == 0) mbarrier_arrive_expect_tx(full, KV_bytes<cfg>);
         __syncwarp(); /* no byte comes before it is expected */
-        if (copies.are_mine())
-            copy_tile_to_smem(blocks.stage(n) + copies.bytes_before(), map, full, from.row, copies.tile, from.head,
-                              from.sample);
+        if (!copies.are_mine()) return;
+        const uint32_t smem = blocks.stage(n) + copies.bytes_before();
+        if constexpr (cfg.extended)
+            copy_heads_to_smem(smem, map, full, from.row, copies.tile, from.head, from.sample);
+        else
+            copy_tile_to_smem(smem, map, full, from.row, copies.tile, from.head, from.sample);
     }
 
     /* Produce for one length: as produce_for_sequences(). Numbers of pages are read a block ahead. */
@@ -568,6 +595,14 @@ struct served_share {
 template <>
 struct served_share<false> {};
 
+/* With a bias: where it begins for the Q block. */
+template <bool extended>
+struct extended_share {
+    bias_origin bias;
+};
+template <>
+struct extended_share<false> {};
+
 /* Arrays that must stay in registers are separate variables, to which the struct refers, because the compiler splits a
  * struct only once every index into it is constant, which is too late for other optimizations. */
 template <attention_config cfg>
@@ -591,6 +626,7 @@ struct consumer {
     int turn = 0, block = 0, key;
     Q_share share;
     served_share<cfg.serves> served;
+    extended_share<cfg.extended> more;
     float sum_limit; /* a block with larger sums is computed again; -1 if the warp has a large row (softmax.cuh) */
 
     debug_names<cfg> names;
@@ -634,6 +670,8 @@ struct consumer {
             served.last_key = warp_uniform(tile.first_block) * cfg.B_c;
             const common_keys common = find_common_keys(served.range, query(row), end);
             served.common = {warp_uniform(max(common.first, served.last_key)), warp_uniform(common.end)};
+            if constexpr (cfg.extended)
+                more.bias = find_bias(args, warp_uniform(max(tile.sample, 0)), warp_uniform(tile.head));
         }
         const int seen = count_seen<cfg.B_c>(keys_of_rows(), end, blocks);
         return Q_share{first < 0 ? -1 : row, blocks - seen, seen};
@@ -660,7 +698,7 @@ struct consumer {
     }
     __device__ __forceinline__ bool masks(int key) const {
         if constexpr (cfg.serves)
-            return is_masked<cfg.B_c>(served.common, key);
+            return changes_scores() || is_masked<cfg.B_c>(served.common, key);
         else
             return is_masked<cfg.B_c>(args, share.row, key);
     }
@@ -702,13 +740,37 @@ struct consumer {
 
     /* Factor of the scores. With a cap S is in units of the cap. */
     static __device__ __forceinline__ float score_factor(const args_of<cfg> &args) {
-        if constexpr (cfg.cap)
-            return args.softcap;
-        else
-            return args.softmax_scale;
+        if constexpr (cfg.cap) return args.softcap;
+        if constexpr (cfg.extended)
+            if (args.softcap > 0) return args.softcap;
+        return args.softmax_scale;
     }
     __device__ __forceinline__ void cap_S() {
         if constexpr (cfg.cap) cap(S, args.softmax_scale / args.softcap);
+    }
+
+    /* What an extended kernel computes in every block or in none: blocks without it pay nothing. */
+    __device__ __forceinline__ bool changes_scores() const {
+        if constexpr (cfg.extended) return args.softcap > 0 || has_bias(args);
+        return false;
+    }
+    __device__ __forceinline__ void change_scores() {
+        if (args.softcap > 0) cap(S, args.softmax_scale / args.softcap);
+        if (!has_bias(args)) return;
+        const int seq_k = served.range.seq_k;
+        bias_row rows[2];
+        for (int half = 0; half < 2; half++) {
+            const int query = min(share.row + 16 * warp + lane / 4 + 8 * half, served.rows - 1);
+            rows[half] = find_bias_row(args, more.bias, query, query + seq_k - served.rows);
+        }
+        ::change_scores<cfg.dtype>(S, args, rows, key, seq_k, 1 / score_factor(args), lane);
+    }
+    __device__ __forceinline__ void change_and_mask_S() {
+        if constexpr (cfg.extended) {
+            change_scores();
+            if (changes_scores() && !is_masked<cfg.B_c>(served.common, key)) return;
+        }
+        mask_S();
     }
 
     __device__ __forceinline__ void mask_S() {
@@ -749,7 +811,7 @@ struct consumer {
         else
             release_K(block, turn, key == 0);
         cap_S();
-        if (masks(key)) mask_S();
+        if (masks(key)) change_and_mask_S();
         names.dump_S(args, S, share.row + 16 * warp, key);
         catch_up(m, l);
         exponentiate_any(l, m);
@@ -760,11 +822,15 @@ struct consumer {
         const KV_position from = find_KV_block<cfg.B_c>(first, 0);
         return find_row(args.K, args.K_strides, from.sample, first.KV_head, from.row + key);
     }
-    /* Address of each row from `key` on in paged K; NULL for a missing page. */
+    /* Address of each row from `key` on in K that may be paged; NULL for a missing page. */
     __device__ __forceinline__ auto find_K(const auto &first, int key) const
-        requires(cfg.paged_kv)
+        requires(may_be_paged<cfg>)
     {
         return [=, this](int row) -> const uint16_t * {
+            if constexpr (cfg.extended)
+                if (!args.pages)
+                    return find_row(args.K, args.K_strides, first.seq.KV_sample, first.KV_head,
+                                    first.seq.first_k + key + row);
             const int page = find_page(args, first, key + row);
             if ((unsigned)page >= (unsigned)args.n_pages) return NULL;
             return find_row(args.K, args.K_strides, page, first.KV_head, key + row & args.page_rows - 1);
@@ -787,7 +853,8 @@ struct consumer {
     }
 
     /* The exponentials of a row do not fit, or the warp has large rows: compute the scores again, whose registers they
-     * have taken. The m of other rows stays, so that the bits of a row do not depend on those in the same warp. */
+     * have taken. The m of other rows stays, so that the bits of a row do not depend on those in the same warp. No
+     * block of a launch that changes scores comes here. */
     __device__ __forceinline__ void use_S_again(row_values &sum, bool masked) {
         const auto first = read_any_tile<cfg>(at, turn);
         const int64_t Q_row = share.row + 16 * warp;
@@ -797,7 +864,8 @@ struct consumer {
             outgrown[half] = is_large(m[half]) || (lanes >> (lane & ~3) & 15); /* four lanes share a row */
         }
         compute_S_again<cfg>(S, Q_rows(turn), find_Q(first, Q_row), args.Q_strides.seq,
-                             sequence_of(first).seq_q - 1 - Q_row, find_K(first, key), args.K_strides.seq, lane);
+                             sequence_of(first).seq_q - 1 - Q_row, find_K(first, key), args.K_strides.seq,
+                             row_elements<cfg>(args), lane);
         cap_S();
         if (masked) mask_S();
         catch_up(m, l, [&](int half) { return outgrown[half]; });
@@ -819,7 +887,7 @@ struct consumer {
      * the bits of a row must not depend on which rows share its Q block, as chunks of a prompt do. */
     __device__ __forceinline__ void catch_up_in_masked_block() {
         const bool begins[] = {m[0] == no_maximum, m[1] == no_maximum};
-        catch_up(m, l, [&](int half) { return !cfg.serves || begins[half]; });
+        catch_up(m, l, [&](int half) { return !cfg.serves || changes_scores() || begins[half]; });
     }
 
     /* A later S: m may lag behind. Returns whether O, a sum over the blocks before, must be multiplied by `factor`. */
@@ -829,7 +897,7 @@ struct consumer {
         else
             release_K(block, turn, key == 0);
         cap_S();
-        if (masked) mask_S();
+        if (masked) change_and_mask_S();
         names.dump_S(args, S, share.row + 16 * warp, key);
         row_values sum = {};
         if (masked) {
@@ -840,7 +908,8 @@ struct consumer {
         }
         /* also for a NaN */
         const float limit = masked ? most_sum<cfg.dtype> : sum_limit;
-        const bool outgrown = __any_sync(0xffffffff, !(largest_sum(sum) <= limit)), lags = cfg.serves || !masked;
+        const bool outgrown = __any_sync(0xffffffff, !(largest_sum(sum) <= limit));
+        const bool lags = (cfg.serves && !(masked && changes_scores())) || !masked;
         if (outgrown && lags) [[unlikely]]
             use_S_again(sum, masked);
         l[0] += sum[0], l[1] += sum[1];
@@ -888,7 +957,7 @@ struct consumer {
         /* A copy writes 16 rows, and those past the end may be another sequence's. The compiler must know that the
          * lanes agree, or no loop counts in uniform registers. */
         if (!copies_O<cfg> || (cfg.serves && warp_uniform(row + 16 > seq.seq_q)))
-            store_O_to_gmem<cfg.dtype>(args, O, seq, packing, row + lane / 4, first.head, sample, lane);
+            store_O_to_gmem<cfg.dtype, cfg.extended>(args, O, seq, packing, row + lane / 4, first.head, sample, lane);
         else
             copy_O(row + first_row_of(seq), first.head, sample);
     }
@@ -1018,8 +1087,9 @@ __device__ __forceinline__ void start_copies(const args_of<cfg> &args, const ten
     setmaxnreg_dec<producer_registers>(); /* the producer gives back what it can */
     if constexpr (cfg.serves) {
         const int warp = warp_uniform(threadIdx.x / 32);
-        if (cfg.paged_kv && warp == 0) producer<cfg>{args, maps, at}.produce_from_pages();
-        if (!cfg.paged_kv && threadIdx.x == 0) producer<cfg>{args, maps, at}.produce_for_sequences();
+        const bool paged = cfg.paged_kv || (cfg.extended && args.pages != NULL);
+        if (paged && warp == 0) producer<cfg>{args, maps, at}.produce_from_pages();
+        if (!paged && threadIdx.x == 0) producer<cfg>{args, maps, at}.produce_for_sequences();
         if (warp == 1) schedule_sequences<cfg>(args, at.queue, at.fetch);
         if (warp == 2) sweep<cfg>(args, at);
     } else {
@@ -1028,7 +1098,7 @@ __device__ __forceinline__ void start_copies(const args_of<cfg> &args, const ten
     }
 }
 
-/* The body of both kernels below. It is no function: what lives in registers must be variables of the kernel. */
+/* The body of the kernels below. It is no function: what lives in registers must be variables of the kernel. */
 #define FL_ATTEND(cfg, args, maps)                                                                                     \
     check_config<cfg>();                                                                                               \
     const smem_layout<cfg> at = find_layout<cfg>();                                                                    \
@@ -1057,6 +1127,13 @@ __global__ void __launch_bounds__(32 * cfg.n_warps + group_threads, 1)
 template <attention_config cfg>
 __global__ void __launch_bounds__(32 * cfg.n_warps + group_threads, 1)
     flash_forward(const __grid_constant__ serving_args args, const __grid_constant__ tensor_maps maps) {
+    FL_ATTEND(cfg, args, maps)
+}
+
+/* Kernel for shorter rows and biases. */
+template <attention_config cfg>
+__global__ void __launch_bounds__(32 * cfg.n_warps + group_threads, 1)
+    flash_forward(const __grid_constant__ extended_args args, const __grid_constant__ tensor_maps maps) {
     FL_ATTEND(cfg, args, maps)
 }
 

@@ -158,7 +158,10 @@ static void sizes(fl_library *library, const struct attention *attention) {
     WRONG(heads = problem.kv_heads = 70000, FL_INVALID, "heads 70000: must be from 1 to 65535");
     WRONG(kv_heads = 3, FL_INVALID, "kv_heads 3: must divide heads, 2");
     WRONG(seq_q = -5, FL_INVALID, "seq_q -5: must be from 0");
-    WRONG(d_head = 80, FL_UNSUPPORTED, "d_head 80: the kernels of this library support 64, 96, 128, 192, 256");
+    WRONG(d_head = 84, FL_UNSUPPORTED, "d_head 84: must be a multiple of 8 up to 256; pad q, k and v with zeros");
+    WRONG(d_head = 264, FL_UNSUPPORTED, "d_head 264: must be a multiple of 8 up to 256");
+    WRONG(bias_dtype = 2, FL_INVALID, "bias_dtype 2: must be 0 without FL_BIAS in arrays");
+    WRONG(alibi_batch = 2, FL_INVALID, "alibi_batch 2: must be 0 without FL_ALIBI_SLOPES in arrays");
     WRONG(d_head = -1, FL_INVALID, "d_head -1: must be from 1");
     WRONG(causal = 2, FL_INVALID, "causal 2: must be from 0 to 1");
     WRONG(scale = -1, FL_INVALID, "scale -1: must be positive");
@@ -223,8 +226,8 @@ static void versions_and_configs(fl_library *library, const struct attention *at
     refused(library, &problem, &attention->tensors, FL_INVALID,
             "version 'v44': was removed from the ladder; use attention/wgmma");
     problem.version = "attention/wgmma";
-    problem.d_head = 96;
-    refused(library, &problem, &attention->tensors, FL_UNSUPPORTED, "d_head 96: attention/wgmma is for 128, 64, 256");
+    problem.d_head = 84;
+    refused(library, &problem, &attention->tensors, FL_UNSUPPORTED, "d_head 84: attention/wgmma is for 128, 64, 256");
     problem.d_head = 64;
     problem.version = NULL;
     problem.config = other;

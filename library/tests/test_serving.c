@@ -50,7 +50,9 @@ static void results(fl_library *library) {
     right(library, problem, "attention/wgmma", "packed, causal, a window, sinks");
     right_by(library, problem, "attention/mma_sync", "attention/mma_sync", "packed, causal, a window, sinks");
     problem.d_head = 96;
-    right(library, problem, "attention/mma_sync", "a head size that attention/wgmma does not have");
+    right(library, problem, "attention/wgmma", "a head size that attention/wgmma computes in rows of 128");
+    for (problem.d_head = 72; problem.d_head <= 136; problem.d_head += 64)
+        right_by(library, problem, "attention/wgmma", "attention/wgmma", "rows of 72 and 136 elements");
     problem.d_head = 64;
     problem.windowed = problem.causal = problem.sinks = false;
     problem.page_rows = 16;

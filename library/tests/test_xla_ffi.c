@@ -444,7 +444,7 @@ static void odd_heads(call *c) {
     c->lse_dims[1] = 1;
 }
 static void odd_d_head(call *c) {
-    c->q_dims[3] = c->k_dims[3] = 40;
+    c->q_dims[3] = c->k_dims[3] = 44;
 }
 
 static void test_errors(void) {
@@ -465,7 +465,7 @@ static void test_errors(void) {
         {long_version, XLA_INVALID_ARGUMENT, "version", "a long version"},
         {no_version, XLA_INVALID_ARGUMENT, "v99", "a version that does not exist"},
         {odd_heads, XLA_INVALID_ARGUMENT, "heads", "more KV heads than heads"},
-        {odd_d_head, XLA_UNIMPLEMENTED, "40", "a d_head that no version has"},
+        {odd_d_head, XLA_UNIMPLEMENTED, "44", "a d_head that no version has"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         call *c = new_call();

@@ -226,7 +226,9 @@ static void attention_symbols(void) {
         BEFORE "L5dtype5ELi128ELi128ELi128ELi8EL11instruction2E" AFTER, /* of the ladder */
         ATTENTION "L11instruction2ELi2ELi32ELb1ELb1E" PARAMETERS MAPS,  /* that serves, without serving_args */
         ATTENTION "L11instruction2ELi2ELi32ELb1ELb0E" SERVING MAPS,     /* with them, and does not serve */
-        ATTENTION "L11instruction2ELi2ELi32ELb1ELb0ELb0ELb0ELb0ELb1E" PARAMETERS MAPS, /* an unknown field in use */
+        ATTENTION
+        "L11instruction2ELi2ELi32ELb1ELb1ELb0ELb0ELb0ELb1E" SERVING MAPS, /* shorter rows, without their args */
+        ATTENTION "L11instruction2ELi2ELi32ELb1ELb0ELb0ELb0ELb0ELb0ELb1E" PARAMETERS MAPS, /* an unknown field in use */
     };
     ok(decodes(ATTENTION "L11instruction2ELi2ELi32ELb1E" PARAMETERS MAPS,
                "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong"),
@@ -243,6 +245,9 @@ static void attention_symbols(void) {
     ok(decodes(ATTENTION "L11instruction2ELi2ELi32ELb1ELb1ELb0ELb1ELb1E" SERVING MAPS,
                "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+pages+pack"),
        "one that packs heads, too");
+    ok(decodes(ATTENTION "L11instruction2ELi2ELi32ELb1ELb1ELb0ELb0ELb0ELb1EEEEv13extended_args" MAPS,
+               "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend"),
+       "one for shorter rows and biases");
     ok(decodes(ATTENTION "L11instruction1ELi4E" PARAMETERS, "(FP16, 128, 128, 128, 8): mma_sync+stages_4"),
        "one for mma.sync, without the last fields");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -305,6 +310,8 @@ static void features(void) {
         {WGMMA_KERNEL, FAMILY_ATTENTION, GENERAL | 1u << TENSOR_COPIES},
         {WGMMA_KERNEL "+serve+cap+pages", FAMILY_ATTENTION,
          GENERAL | 1u << TENSOR_COPIES | 1u << SERVES | 1u << CAP | 1u << PAGED_KV},
+        {WGMMA_KERNEL "+serve+extend", FAMILY_ATTENTION,
+         GENERAL | 1u << TENSOR_COPIES | 1u << SERVES | 1u << SERVES_ALL | 1u << EXTENDED | 1u << BIAS},
         {MMA_SYNC_KERNEL, FAMILY_ATTENTION, GENERAL | 1u << PACKED_HEADS},
         {MMA_SYNC_KERNEL "+serve", FAMILY_ATTENTION, GENERAL | 1u << PACKED_HEADS | 1u << SERVES | 1u << SERVES_ALL},
         {"(FP16, 128, 16, 64, 4): mma_sync+stages_3+serve+cp_async", FAMILY_DECODE,
