@@ -41,9 +41,10 @@ NO_BACKWARD = (
     "{0}.detach()"
 )
 CACHES = "caches have"  # pages and factors of K and V, too
+BIASES = "biases have"
 ONLY_ATTENTION = (
-    "torch.func transforms attention without lengths, windows, sinks, soft caps and caches: for vmap put the axis into "
-    "the batch; for gradients call .backward() or torch.autograd.grad()"
+    "torch.func transforms attention without lengths, windows, sinks, soft caps, biases and caches: for vmap put the "
+    "axis into the batch; for gradients call .backward() or torch.autograd.grad()"
 )
 
 
@@ -335,7 +336,7 @@ def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) ->
 
 def setup_context_of_serve(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
     """Save what the backward pass of torch.ops.flashladder.serve reads."""
-    tensors, given, others = inputs[:3], dict(zip(ARRAYS[:8], inputs[3:11])), inputs[11:]
+    tensors, given, others = inputs[:3], dict(zip(ARRAYS[:8], inputs[3:11])), inputs[11:22]
     most_q, most_k, causal, scale, left, right, softcap, _, return_lse, _, ordered = others
     asked = Asked(causal, scale, None if left == right == -1 else (left, right), softcap, (most_q, most_k))
     arrays = present(**given)
@@ -343,11 +344,13 @@ def setup_context_of_serve(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any,
     ctx.refused = None if return_lse else NO_LSE
     if without_gradients(arrays):
         ctx.refused = NO_BACKWARD.format("an argument", CACHES)
+    if any(bias is not None for bias in inputs[22:]):
+        ctx.refused = NO_BACKWARD.format("an argument", BIASES)
     ctx.inputs, ctx.of_sinks = len(inputs), 3 + ARRAYS.index("sinks")
 
 
 def without_gradients(arrays: dict[str, Any]) -> bool:
-    """True if these are arrays of a cache."""
+    """True if these are arrays of a cache, or biases."""
     return any(name not in DIFFERENTIABLE for name in arrays)
 
 

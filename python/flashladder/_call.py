@@ -35,7 +35,18 @@ from flashladder._frameworks import (
     layout_of,
     stream_handle,
 )
-from flashladder._library import ARRAYS, EMULATOR, LIBRARY, Description, Problem, check, handle
+from flashladder._library import (
+    ARRAYS,
+    BIAS_BYTES,
+    BIAS_DTYPE,
+    BIAS_FLOAT,
+    EMULATOR,
+    LIBRARY,
+    Description,
+    Problem,
+    check,
+    handle,
+)
 from flashladder._library import E4M3 as KIND_E4M3
 from flashladder._options import Options, number_of_scale, size
 from flashladder._overlap import overlap, overlaps_itself, span
@@ -214,7 +225,9 @@ class Call(NamedTuple):
             name: array[first : first + MOST_SEQUENCES + 1]
             if name.startswith("cu_")
             else array
-            if name in ("sinks", "q_scales", "o_scales") or (name.endswith("_scales") and len(array.shape) == 1)
+            if name in ("sinks", "q_scales", "o_scales")
+            or (name.endswith(("_scales", "_slopes")) and len(array.shape) == 1)
+            or (name == "bias" and array.shape[0] == 1)
             else array[some]
             for name, array in self.arrays.items()
         }
@@ -257,6 +270,8 @@ def made_for(q: Any, k: Any, sequences: int, arrays: dict[str, Any]) -> dict[str
             array = _filled(q, (q if name in ("q_scales", "o_scales") else k).shape[-2], name[:-1], array)
         elif name.startswith("seqlens_") and type(array) is int:
             array = _full(q, sequences, array, "int32")
+        elif name == "bias" and len(getattr(array, "shape", (0,) * 4)) < 4:
+            array = array[(None,) * (4 - len(array.shape))]
         elif name == "sinks" and str(getattr(array, "dtype", "")).rpartition(".")[2] in DTYPES:
             array = (
                 array.to(framework_of("q", q).package().float32) if hasattr(array, "to") else array.astype("float32")
@@ -362,6 +377,10 @@ def _new_plan(framework: Framework, call: Call) -> Plan:
         pages, step = extra["block_table"].shape[1], extra["block_table"].strides[0]
         seq_k = pages * rows_k
         more |= {"n_pages": n_pages, "page_rows": rows_k, "pages_of_sequence": step if batch > 1 else pages}
+    if "bias" in extra:
+        more |= _bias(extra["bias"], q, (batch, heads, seq_q, seq_k))
+    if len(extra["alibi_slopes"].shape if "alibi_slopes" in extra else ()) == 2:
+        more |= {"alibi_batch": heads}
     if options.window is not None:
         left, right = (min(side, 1 << 30) for side in options.window)
         more |= {"windowed": 1, "window_left": left, "window_right": right}
@@ -523,11 +542,15 @@ def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int, k
     )
     needed |= {"k_scales": of_keys, "v_scales": of_keys}
     for name, layout in extra.items():
-        dtype = "float32" if name == "sinks" or name.endswith("_scales") else "int32"
+        dtype = "float32" if name == "sinks" or name.endswith(("_scales", "_slopes")) else "int32"
         if layout.device != q.device:
             raise ValueError(f"{name} is on {layout.device} and q on {q.device}: pass both on one device")
+        if name == "bias":
+            continue
         if layout.dtype != dtype:
             raise ValueError(f"{name} is {layout.dtype}: {dtype} is needed")
+        if name == "alibi_slopes":
+            needed[name] = ((batch, heads) if len(layout.shape) == 2 else (heads,), "one for each head of q")
         shape, why = needed.get(name, ((batch,), f"one for each sequence of q{starts}"))
         if name == "block_table":
             if len(layout.shape) != 2 or layout.shape[0] != batch or not layout.shape[1]:
@@ -538,6 +561,25 @@ def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int, k
             raise ValueError(f"{name} has the shape {layout.shape}: {shape} is needed, {why}")
         if batch and not _lies_well(name, layout):
             raise ValueError(f"{name} has the strides {layout.strides}: copy it to a contiguous one")
+
+
+def _bias(layout: Layout, q: Layout, sizes: tuple[int, int, int, int]) -> dict[str, Any]:
+    """The fields of a bias of four dimensions. Sizes of 1 repeat its rows."""
+    kinds = {"bool": BIAS_BYTES, q.dtype: BIAS_DTYPE, "float32": BIAS_FLOAT}
+    if layout.dtype not in kinds:
+        raise ValueError(f"bias is {layout.dtype}: bool, float32 or {q.dtype}, the type of q, is needed")
+    fits = len(layout.shape) == 4 and layout.shape[3] == sizes[3]
+    if not fits or any(size not in (1, most) for size, most in zip(layout.shape, sizes)):
+        wanted = ", ".join(f"{size} or 1" if size > 1 else "1" for size in sizes[:3])
+        raise ValueError(
+            f"bias has the shape {layout.shape}: ({wanted}, {sizes[3]}) is needed, [batch, heads, seq_q, seq_k]"
+        )
+    strides = [0 if size == 1 else stride for size, stride in zip(layout.shape, layout.strides)]
+    if (strides[3] != 1 and sizes[3] > 1) or min(strides) < 0:
+        raise ValueError(
+            f"bias has the strides {layout.strides}: the last must be 1 and none negative; copy it to a contiguous one"
+        )
+    return {"bias_dtype": kinds[layout.dtype], "bias": (strides[0], strides[2], strides[1])}
 
 
 def _lies_well(name: str, layout: Layout) -> bool:

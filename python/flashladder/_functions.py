@@ -48,6 +48,8 @@ def attention(
     version: str = "best",
     out: Any = None,
     stream: Any = None,
+    bias: Any = None,
+    alibi_slopes: Any = None,
     **unknown: NoReturn,
 ) -> Any:
     """softmax(scale · q kᵀ) v, without gradients: those are in flashladder.torch and flashladder.jax.
@@ -79,10 +81,11 @@ def attention(
         refuse_unknown(attention, unknown)
     chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
     arrays: dict[str, Any] = {}
-    if not (seqlens_q is seqlens_k is sinks is None):
+    if not (seqlens_q is seqlens_k is sinks is bias is alibi_slopes is None):
         _refuse_numbers(stream, seqlens_q=seqlens_q, seqlens_k=seqlens_k)
         framework_of("q", q)
-        arrays = made_for(q, k, q.shape[0], present(seqlens_q=seqlens_q, seqlens_k=seqlens_k, sinks=sinks))
+        given = present(seqlens_q=seqlens_q, seqlens_k=seqlens_k, sinks=sinks, bias=bias, alibi_slopes=alibi_slopes)
+        arrays = made_for(q, k, q.shape[0], given)
     q, chosen = positive_scale(q, chosen)
     made, lse = Call(q, k, v, chosen, arrays, out=out).run(stream)
     return (made, lse) if return_lse else made
@@ -112,6 +115,8 @@ def attention_varlen(
     version: str = "best",
     out: Any = None,
     stream: Any = None,
+    bias: Any = None,
+    alibi_slopes: Any = None,
     **unknown: NoReturn,
 ) -> Any:
     """Attention of packed sequences, as flash_attn_varlen_func computes it.
@@ -136,7 +141,8 @@ def attention_varlen(
     arrays, most = packed(
         cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqlens_q, seqlens_k, block_table, sinks
     )
-    arrays = made_for(q, k, cu_seqlens_q.shape[0] - 1, present(**arrays, k_scales=k_scale, v_scales=v_scale))
+    more = {"k_scales": k_scale, "v_scales": v_scale, "bias": bias, "alibi_slopes": alibi_slopes}
+    arrays = made_for(q, k, cu_seqlens_q.shape[0] - 1, present(**arrays, **more))
     q, chosen = positive_scale(q, chosen)
     try:
         made, lse = Call(q, k, v, chosen, arrays, most, out).run(stream)
@@ -167,6 +173,8 @@ def attention_with_cache(
     version: str = "best",
     out: Any = None,
     stream: Any = None,
+    bias: Any = None,
+    alibi_slopes: Any = None,
     **unknown: NoReturn,
 ) -> Any:
     """Attention over caches of keys and values, as flash_attn_with_kvcache without rotation.
@@ -193,7 +201,8 @@ def attention_with_cache(
     _refuse_numbers(stream, k_scale=k_scale, v_scale=v_scale, seqlens_k=seqlens_k)
     for name, array in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
         framework_of(name, array)
-    arrays = cached(q, k_cache, v_cache, seqlens_k, block_table, k_new, v_new, stream, sinks, k_scale, v_scale)
+    more = {"k_scales": k_scale, "v_scales": v_scale, "bias": bias, "alibi_slopes": alibi_slopes}
+    arrays = cached(q, k_cache, v_cache, seqlens_k, block_table, k_new, v_new, stream, sinks=sinks, **more)
     try:
         q, chosen = positive_scale(q, chosen)
         made, lse = Call(q, k_cache, v_cache, chosen, arrays, out=out).run(stream)
@@ -211,11 +220,9 @@ def cached(
     k_new: Any,
     v_new: Any,
     stream: Any,
-    sinks: Any,
-    k_scale: Any,
-    v_scale: Any,
+    **more: Any,
 ) -> dict[str, Any]:
-    """The arrays of attention_with_cache(), after the new rows are written."""
+    """The arrays of attention_with_cache(), after the new rows are written. `more` are those by name."""
     if seqlens_k is None:
         raise TypeError("seqlens_k is None: an int32 array [batch] is needed")
     if (k_new is None) != (v_new is None):
@@ -223,7 +230,7 @@ def cached(
     lengths = seqlens_k
     if type(seqlens_k) is int:
         lengths = made_for(q, k_cache, q.shape[0], {"seqlens_k": seqlens_k})["seqlens_k"]
-    if block_table is k_new is sinks is k_scale is v_scale is None:
+    if block_table is k_new is None and all(one is None for one in more.values()):
         return {"seqlens_k": lengths}
     if k_new is not None:
         if stream is not None:
@@ -231,7 +238,7 @@ def cached(
                 "stream is given with k_new, which the framework's current stream writes: leave stream out"
             )
         lengths = append(k_cache, v_cache, lengths, block_table, k_new, v_new)
-    arrays = present(block_table=block_table, sinks=sinks, k_scales=k_scale, v_scales=v_scale)
+    arrays = present(block_table=block_table, **more)
     return present(seqlens_k=lengths, **made_for(q, k_cache, q.shape[0], arrays))
 
 

@@ -39,7 +39,7 @@ _forward = LIBRARY.fl_forward
 _size = ctypes.sizeof(Tensors)
 _size_of_gradients = ctypes.sizeof(Gradients)
 _gradients = struct.Struct("5N9q2iN").pack
-_tensors = struct.Struct("17N").pack  # struct Tensors as bytes: a third of the time that filling a ctypes struct takes
+_tensors = struct.Struct("19N").pack  # struct Tensors as bytes: a third of the time that filling a ctypes struct takes
 
 
 @functools.lru_cache(maxsize=1024)
@@ -82,7 +82,7 @@ def problem(
     for name, sizes, steps in zip("qkvo", (of_q, of_k, of_k, of_q), strides):
         setattr(made, name, Strides(*read_steps(name, sizes, steps, d_head)))
     for name, value in more:
-        setattr(made, name, value)
+        setattr(made, name, Strides(*value) if name == "bias" else value)
     return made
 
 

@@ -38,10 +38,11 @@ DTYPES = {"fp16": 0, "bf16": 1}
 E4M3 = 2  # of Problem.kv_dtype, q_dtype and o_dtype alone
 DEVICE_MEMORY, HOST_MEMORY = range(2)
 ANY_LENGTH, CAUSAL, GROUPED, SERVING = 1, 2, 4, 8
-# Arrays that say how rows make up sequences, and sinks: bit i of Problem.arrays is that of the i-th.
+BIAS_BYTES, BIAS_DTYPE, BIAS_FLOAT = 1, 2, 3  # Problem.bias_dtype
+# Arrays that say how rows make up sequences, sinks and biases: bit i of Problem.arrays is that of the i-th.
 ARRAYS = (
     "cu_seqlens_q", "cu_seqlens_k", "seqlens_q", "seqlens_k", "block_table", "sinks",
-    "k_scales", "v_scales", "q_scales", "o_scales",
+    "k_scales", "v_scales", "q_scales", "o_scales", "bias", "alibi_slopes",
 )  # fmt: skip
 
 
@@ -86,6 +87,9 @@ class Problem(ctypes.Structure):
         ("sums", ctypes.c_int32),
         ("scale_keys", ctypes.c_int32),
         ("o_dtype", ctypes.c_int32),
+        ("bias_dtype", ctypes.c_int32),
+        ("alibi_batch", ctypes.c_int32),
+        ("bias", Strides),
     ]
 
 
@@ -108,6 +112,8 @@ class Tensors(ctypes.Structure):
         ("v_scales", ctypes.c_void_p),
         ("q_scales", ctypes.c_void_p),
         ("o_scales", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("alibi_slopes", ctypes.c_void_p),
     ]
 
 

@@ -24,7 +24,8 @@ ELSEWHERE = {
     "return_attn_probs": "here it is return_lse",
     "return_softmax_lse": "here it is return_lse",
     "enable_gqa": "heads that share K and V are recognized by the shape: leave it out",
-    "attn_mask": "there is no mask but the causal one and windows",
+    "attn_mask": "here it is bias, which may be bool",
+    "mask": "here it is bias, which may be bool",
     "window_size": "here it is window",
     "s_aux": "here it is sinks",
     "seqused_q": "here it is seqlens_q",
@@ -33,7 +34,6 @@ ELSEWHERE = {
     "k": "here it is k_new, next to v_new",
     "rotary_cos": "nothing is rotated: rotate q and k_new before the call",
     "num_splits": "here it is deterministic='batch' for splits that the batch does not change",
-    "alibi_slopes": "scores have no bias",
     "dropout_p": "there is no dropout",
     "device": "the call runs on the device of the arrays: leave it out",
 }

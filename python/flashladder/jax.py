@@ -57,7 +57,8 @@ def run(call: Call) -> tuple[Any, Any]:
         return _joined([run(call.chunk(first)) for first in range(0, call.sequences(), _call.MOST_SEQUENCES)], call)
     plan = call.plan(framework)
     q, k, v, chosen = call.q, call.k, call.v, call.options
-    arrays = {name: one.reshape(-1) if name.endswith("_scales") else one for name, one in call.arrays.items()}
+    flat = ("_scales", "_slopes")
+    arrays = {name: one.reshape(-1) if name.endswith(flat) else one for name, one in call.arrays.items()}
     if plan.problem is None:
         out, lse = jnp.zeros(q.shape, q.dtype), jnp.full(plan.lse_shape, -jnp.inf, jnp.float32)
     elif not arrays and chosen == _plain(chosen):
@@ -178,6 +179,8 @@ def _served(
         "window_right": right if chosen.window else 0,
         "split_keys": split_keys(chosen, q.shape[-3] * q.shape[-2] // k.shape[-2], names),
     }
+    if "alibi_slopes" in arrays and arrays["alibi_slopes"].shape[0] > heads:
+        numbers |= {"alibi_batch": heads}
     if chosen.dtype:
         numbers |= {"sums": chosen.accurate, "scale_keys": chosen.scale_keys}
     call = jax.ffi.ffi_call(SERVE, results, vmap_method="sequential")

@@ -30,7 +30,6 @@ import torch
 import flashladder
 from flashladder import _autograd
 from flashladder._call import Call, made_for, packed, present
-from flashladder._frameworks import kind_of
 from flashladder._functions import cached
 from flashladder._library import ARRAYS, Unavailable
 from flashladder._options import Options, flag, naming, options, positive_scale, refuse_unknown, sides, size
@@ -139,6 +138,8 @@ def _serve(
     return_lse: bool = False,
     version: str = "best",
     ordered: bool = False,
+    bias: Optional[torch.Tensor] = None,  # noqa: UP045
+    alibi_slopes: Optional[torch.Tensor] = None,  # noqa: UP045
 ) -> tuple[torch.Tensor, torch.Tensor]:
     window = None if window_left == window_right == -1 else (window_left, window_right)
     chosen = Options(causal, scale, window, softcap, batch_invariant, return_lse, version)
@@ -151,6 +152,8 @@ def _serve(
         sinks=sinks,
         k_scales=k_scales,
         v_scales=v_scales,
+        bias=bias,
+        alibi_slopes=alibi_slopes,
     )
     out, lse = Call(q, k, v, chosen, arrays, (max_seqlen_q, max_seqlen_k)).run()
     return out, torch.empty(0, dtype=torch.float32, device=q.device) if lse is None else lse
@@ -172,6 +175,7 @@ _serve_operator.register_fake(_fake_serve)
 _serve_operator.register_autograd(_autograd.backward, setup_context=_autograd.setup_context_of_serve)
 
 
+BIASES = ("bias", "alibi_slopes")
 OPTIONS = ("causal", "scale", "window", "softcap", "deterministic", "return_lse", "version")
 
 
@@ -186,22 +190,25 @@ def _operate(
     """A call through the operator, with gradients unless K and V are a cache."""
     if _autograd.are_transformed():
         raise NotImplementedError(_autograd.ONLY_ATTENTION)
-    others = {name: arrays.get(name) for name in ARRAYS[2:8]}
+    others = {name: arrays.get(name) for name in (*ARRAYS[2:8], *BIASES)}
     wanted = _autograd.wanted_by({"q": q, "k": k, "v": v, **others})
     if wanted:
         if _autograd.without_gradients(arrays):
             raise NotImplementedError(
-                _autograd.NO_BACKWARD.format(wanted.replace("_scales", "_scale"), _autograd.CACHES)
+                _autograd.NO_BACKWARD.format(
+                    wanted.replace("_scales", "_scale"),
+                    _autograd.BIASES if any(name in arrays for name in BIASES) else _autograd.CACHES,
+                )
             )
         if _is_eager(q):
             _autograd.check(q, k, v, _autograd.asked_for(chosen, most), arrays)
             out, lse = _autograd.apply_eagerly(q, k, v, arrays.get("sinks"), chosen, arrays, most, None)
             return (out, lse) if chosen.return_lse else out
     left, right = chosen.window or (-1, -1)
-    named = [arrays.get(name) for name in ARRAYS[:8]]  # those of the operator
+    named, biases = ([arrays.get(name) for name in names] for names in (ARRAYS[:8], BIASES))
     out, lse = torch.ops.flashladder.serve(
         q, k, v, *named, *most, chosen.causal, chosen.scale, left, right, chosen.softcap, chosen.batch_invariant,
-        chosen.return_lse or bool(wanted), chosen.version, chosen.ordered,
+        chosen.return_lse or bool(wanted), chosen.version, chosen.ordered, *biases,
     )  # fmt: skip
     return (out, lse) if chosen.return_lse else out
 
@@ -247,6 +254,8 @@ def attention_varlen(
     deterministic: Any = None,
     return_lse: bool = False,
     version: str = "best",
+    bias: Tensor | None = None,
+    alibi_slopes: Tensor | None = None,
 ) -> Any:
     """flashladder.attention_varlen, which torch.compile(fullgraph=True) traces.
 
@@ -254,7 +263,8 @@ def attention_varlen(
     deterministic="batch" gives gradients the same bits in every batch, too.
     """
     given = (causal, scale, window, softcap, deterministic, return_lse, version)
-    tensors = {"q": q, "k": k, "v": v, "sinks": sinks, "k_scale": k_scale, "v_scale": v_scale}
+    biases = {"bias": bias, "alibi_slopes": alibi_slopes}
+    tensors = {"q": q, "k": k, "v": v, "sinks": sinks, "k_scale": k_scale, "v_scale": v_scale, **biases}
     _check_tensors(q=q, k=k, v=v)
     _autograd.refuse_forward_mode({name: one for name, one in tensors.items() if isinstance(one, torch.Tensor)})
     q, k, v = _cast(q, k, v)
@@ -266,12 +276,14 @@ def attention_varlen(
             "block_table": block_table,
             "k_scale": k_scale,
             "v_scale": v_scale,
+            **biases,
         }
         return flashladder.attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, **more)
     arrays, most = packed(
         cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqlens_q, seqlens_k, block_table, sinks
     )
-    arrays = made_for(q, k, cu_seqlens_q.shape[0] - 1, present(**arrays, k_scales=k_scale, v_scales=v_scale))
+    arrays = present(**arrays, k_scales=k_scale, v_scales=v_scale, **biases)
+    arrays = made_for(q, k, cu_seqlens_q.shape[0] - 1, arrays)
     q, chosen = positive_scale(q, options(*given))
     return _operate(q, k, v, arrays, chosen, most)
 
@@ -295,12 +307,15 @@ def attention_with_cache(
     deterministic: Any = None,
     return_lse: bool = False,
     version: str = "best",
+    bias: Tensor | None = None,
+    alibi_slopes: Tensor | None = None,
 ) -> Any:
     """flashladder.attention_with_cache, which torch.compile(fullgraph=True) traces with the rows that it writes."""
     given = (causal, scale, window, softcap, deterministic, return_lse, version)
     _check_tensors(q=q, k_cache=k_cache, v_cache=v_cache)
     tensors = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "sinks": sinks, "k_new": k_new, "v_new": v_new}
-    tensors |= {"k_scale": k_scale, "v_scale": v_scale}
+    biases = {"bias": bias, "alibi_slopes": alibi_slopes}
+    tensors |= {"k_scale": k_scale, "v_scale": v_scale, **biases}
     _autograd.refuse_forward_mode({name: one for name, one in tensors.items() if isinstance(one, torch.Tensor)})
     wanted = _autograd.wanted_by(tensors)
     if wanted:
@@ -308,9 +323,10 @@ def attention_with_cache(
     (q,) = _cast(q)
     if _is_eager(q):
         more: dict[str, Any] = dict(zip(OPTIONS, given, strict=True)) | {"sinks": sinks}
-        more |= {"k_scale": k_scale, "v_scale": v_scale}
+        more |= {"k_scale": k_scale, "v_scale": v_scale, **biases}
         return flashladder.attention_with_cache(q, k_cache, v_cache, seqlens_k, block_table, k_new, v_new, **more)
-    arrays = cached(q, k_cache, v_cache, seqlens_k, block_table, k_new, v_new, None, sinks, k_scale, v_scale)
+    of_keys = {"k_scales": k_scale, "v_scales": v_scale}
+    arrays = cached(q, k_cache, v_cache, seqlens_k, block_table, k_new, v_new, None, sinks=sinks, **of_keys, **biases)
     q, chosen = positive_scale(q, options(*given))
     return _operate(q, k_cache, v_cache, arrays, chosen)
 
@@ -456,6 +472,8 @@ def attention(
     deterministic: Any = None,
     return_lse: bool = False,
     version: str = "best",
+    bias: Tensor | None = None,
+    alibi_slopes: Tensor | None = None,
     **unknown: NoReturn,
 ) -> Any:
     """flashladder.attention: softmax(scale · QKᵀ) V of [batch, seq, heads, d_head], with its arguments.
@@ -469,23 +487,24 @@ def attention(
     """
     if unknown:
         refuse_unknown(attention, unknown)
-    plain = window is None and softcap is None and sinks is None and seqlens_k is None and seqlens_q is None
+    plain = window is softcap is sinks is seqlens_k is seqlens_q is bias is alibi_slopes is None
     _check_tensors(q=q, k=k, v=v)
-    _autograd.refuse_forward_mode({"q": q, "k": k, "v": v, "sinks": sinks})
+    more = {"sinks": sinks, "bias": bias, "alibi_slopes": alibi_slopes}
+    _autograd.refuse_forward_mode({"q": q, "k": k, "v": v, **more})
     q, k, v = _cast(q, k, v)
-    wanted = _autograd.wanted_by({"q": q, "k": k, "v": v, "sinks": sinks})
+    wanted = _autograd.wanted_by({"q": q, "k": k, "v": v, **more})
     eager = _is_eager(q)
     transformed = not eager and _autograd.are_transformed()
     if eager and not wanted:
         return flashladder.attention(
-            q, k, v, causal=causal, scale=scale, window=window, softcap=softcap, sinks=sinks, seqlens_k=seqlens_k,
-            seqlens_q=seqlens_q, deterministic=deterministic, return_lse=return_lse, version=version,
+            q, k, v, causal=causal, scale=scale, window=window, softcap=softcap, seqlens_k=seqlens_k,
+            seqlens_q=seqlens_q, deterministic=deterministic, return_lse=return_lse, version=version, **more,
         )  # fmt: skip
     q, chosen = positive_scale(q, options(causal, scale, window, softcap, deterministic, return_lse, version))
     if wanted or transformed:
         q, k, v = _of_one_batch(q, k, v)
     if not plain:
-        given = {"seqlens_q": seqlens_q, "seqlens_k": seqlens_k, "sinks": sinks}
+        given = {"seqlens_q": seqlens_q, "seqlens_k": seqlens_k, **more}
         return _operate(q, k, v, made_for(q, k, q.shape[0], present(**given)), chosen)
     if wanted and eager:
         if not (q.dim() == k.dim() == v.dim() == 4 and q.dtype in _autograd.DTYPES):
@@ -516,9 +535,9 @@ def scaled_dot_product_attention(
     as keys. The result has the memory order of [batch, seq, heads, d_head], as that of PyTorch's flash attention has.
     """
     _check_tensors(query=query, key=key, value=value)
-    if attn_mask is not None:
-        raise NotImplementedError(
-            f"attn_mask is {kind_of(attn_mask)}: the kernels have no mask but the causal one; set is_causal=True"
+    if attn_mask is not None and is_causal:
+        raise ValueError(
+            "attn_mask and is_causal=True: pass one of them; PyTorch accepts no mask with is_causal either"
         )
     if dropout_p != 0.0:
         raise NotImplementedError(f"dropout_p is {dropout_p!r}: the kernels have no dropout; 0 is right for inference")
@@ -538,7 +557,7 @@ def scaled_dot_product_attention(
         )
     _check_heads(query, key, 1, enable_gqa)
     q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
-    return attention(q, k, v, causal=is_causal, scale=scale).transpose(1, 2)
+    return attention(q, k, v, causal=is_causal, scale=scale, bias=attn_mask).transpose(1, 2)
 
 
 # ---- PyTorch's own scaled_dot_product_attention ----------------------------------------------------------------------

@@ -5,11 +5,11 @@
 
 Importing this module registers it. It serves prefill, prefill in pieces and decoding, causal or bidirectional, with
 grouped heads, in fp16 or bf16; also padding on either side, sliding windows, packed sequences,
-static caches, continuous batching, soft-capped scores and attention sinks. Padding before the first key costs a copy of
-K and V in each layer. Unsupported features raise NotImplementedError and are never ignored: masks of the model's own,
-masks with gaps, dropout, attention weights as a result. A model trains where flashladder.torch has gradients, also with
-padding, windows, sinks and soft caps. torch.compile traces all of this with PyTorch 2.15; 2.11 breaks the graph where
-the mask of a window or of packed sequences is read, so that fullgraph=True fails there. generate_batch() needs
+static caches, continuous batching, soft-capped scores, attention sinks, and masks and biases of four dimensions.
+Padding before the first key costs a copy of K and V in each layer. Unsupported features raise NotImplementedError and
+are never ignored: dropout, attention weights as a result. A model trains where flashladder.torch has gradients, also
+with padding, windows, sinks and soft caps. torch.compile traces all of this with PyTorch 2.15; 2.11 breaks the graph
+where the mask of a window or of packed sequences is read, so that fullgraph=True fails there. generate_batch() needs
 transformers 5.23 or newer, because older ones batch continuously with their own implementations only.
 """
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface, modeling_utils
+from transformers import AttentionInterface, AttentionMaskInterface, masking_utils, modeling_utils
 
 from flashladder.torch import attention, attention_varlen
 
@@ -42,12 +42,12 @@ def _is_ours(mask: Any) -> bool:
     return bool(mask.shape[3] == 1 or (mask.shape[2] == 1 and mask.shape[3] <= 3))
 
 
-def _refuse_mask(mask: Any) -> None:
-    shape = tuple(mask.shape)
-    if len(shape) == 4:
-        what = f"a mask of four dimensions, {shape}, with a value for each query and key,"
-        _refuse(what, 'pass the mask of padding, [batch, keys], or use attn_implementation="sdpa"')
-    _refuse(f"an attention mask of the shape {shape}")
+def _bias(mask: Any, query: Any, key: Any) -> Any:
+    """A mask of the model's own, [batch, heads, seq_q, seq_k] with a number or a bool for each query and key."""
+    if mask.dim() != 4 or mask.shape[3] < key.shape[2]:
+        _refuse(f"an attention mask of the shape {tuple(mask.shape)} for {key.shape[2]} keys")
+    kinds = (torch.bool, torch.float32, query.dtype)
+    return (mask if mask.dtype in kinds else mask.to(torch.float32))[..., : key.shape[2]]
 
 
 def attention_forward(
@@ -65,8 +65,9 @@ def attention_forward(
 ) -> tuple[Any, None]:
     """The attention function that transformers calls in each layer: [batch, heads, seq, d_head] in, [batch, seq, heads,
     d_head] out."""
+    bias = None
     if attention_mask is not None and not _is_ours(attention_mask):
-        _refuse_mask(attention_mask)
+        bias, attention_mask, is_causal = _bias(attention_mask, query, key), None, False
     if dropout:
         _refuse(f"dropout of {dropout}", "call model.eval()")
     if kwargs.get("output_attentions"):
@@ -76,7 +77,7 @@ def attention_forward(
             _refuse(f"{name} ({what})")
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     options: dict[str, Any] = {"causal": causal, "scale": scaling}
-    if sliding_window is not None and key.shape[2] > sliding_window:
+    if bias is None and sliding_window is not None and key.shape[2] > sliding_window:
         if not causal:
             _refuse(f"a sliding window of {sliding_window} over {key.shape[2]} keys, without a causal mask")
         options["window"] = (sliding_window - 1, -1)
@@ -94,7 +95,7 @@ def attention_forward(
             q.shape
         ), None
     if attention_mask is None:
-        return attention(q, k, v, **options), None
+        return attention(q, k, v, bias=bias, **options), None
     return _attend_lengths(q, k, v, attention_mask, options), None
 
 
@@ -201,6 +202,7 @@ def attention_mask(
     """The function that transformers calls once per forward pass to make masks. It returns None where the kernels need
     none, else an error or int32: offsets of packed sequences [1, 1, sequences + 1, 1], or [batch, 1, 1, 1 to 3]: where
     the used keys end, used queries, where the used keys begin. transformers hands on what has four dimensions as it is.
+    Masks that are neither causal nor windows nor padding have a bool for each query and key.
 
     Nothing waits for the GPU but where there is a mask of padding, which may be all ones, or sequences are packed.
     """
@@ -209,29 +211,38 @@ def attention_mask(
         if numbers is not None and attention_mask is None:
             return _starts(numbers)[None, None, :, None]
     plain = mask_function is not None and _is_plain(mask_function)
+
+    def with_values(what: str) -> Any:
+        """The mask that PyTorch's attention gets, a bool for each query and key."""
+        if mask_function is None:
+            _refuse(what)
+        sizes = (batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, local_size)
+        return masking_utils.sdpa_mask(*sizes, allow_is_causal_skip=False, device=device, **kwargs)
+
     if not plain and not (allow_is_causal_skip or allow_is_bidirectional_skip):
-        _refuse("a mask of the model's own")
+        return with_values("a mask of the model's own")
     if not plain and local_size is not None and (kv_length > local_size or not allow_is_causal_skip):
-        _refuse(f"a window or chunks of {local_size} over {kv_length} keys")
+        return with_values(f"a window or chunks of {local_size} over {kv_length} keys")
     causal = not allow_is_bidirectional_skip
     end = q_offset + q_length - kv_offset if causal else kv_length
     if attention_mask is not None:
         seen = attention_mask[:, -kv_length:] != 0
         if not bool(seen.all()):
-            return _columns(seen, q_length, end, causal)
+            columns = _columns(seen, q_length, end, causal)
+            return with_values("a mask with gaps") if columns is None else columns
     if isinstance(end, int) and end >= kv_length:
         return None
     return (torch.zeros((batch_size, 1, 1, 1), dtype=torch.int32, device=device) + end).to(torch.int32)
 
 
 def _columns(seen: Any, q_length: int, end: Any, causal: bool) -> Any:
-    """Lengths of a batch with padding; `end` is the key after the last query's."""
+    """Lengths of a batch with padding, None if the keys in use have gaps; `end` is the key after the last query's."""
     counts = seen.sum(1)
     first = seen.int().argmax(1)
     last = seen.shape[1] - seen.flip(1).int().argmax(1)
     last = torch.where(counts > 0, last, first)
     if bool((last - first != counts).any()):
-        _refuse("a mask with gaps")
+        return None
     queries = last - end + q_length if causal else torch.full_like(last, q_length)
     columns = [last, queries.clamp(min=0), first]
     kept = columns[: 3 if bool((first > 0).any()) else 2]

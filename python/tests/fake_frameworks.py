@@ -469,6 +469,7 @@ def fake_transformers() -> Any:
         lambda implementation, *more, **options: ("imported", implementation, more, options)
     )
     transformers.modeling_utils = modeling
+    transformers.masking_utils = ModuleType("transformers.masking_utils")
     return transformers
 
 

@@ -346,7 +346,7 @@ def errors() -> Facts:
     q, k, v = tensors()
     wide = torch.zeros((2, 129, 8, 132), device=GPU, dtype=torch.float16)
     shifted = torch.zeros(q.numel() + 8, device=GPU, dtype=torch.float16)[1 : q.numel() + 1].view(q.shape)
-    odd = torch.zeros((2, 129, 8, 80), device=GPU, dtype=torch.float16)
+    odd = torch.zeros((2, 129, 8, 84), device=GPU, dtype=torch.float16)
     learned = q.clone().requires_grad_()
     attention = flashladder.attention
 
@@ -366,7 +366,7 @@ def errors() -> Facts:
         "stride": raised(ValueError, "multiple", lambda: attention(wide[..., :128], k, v)),
         "expanded": raised(ValueError, "multiple", lambda: attention(q[:1].expand(q.shape), k, v)),
         "address": raised(ValueError, "16", lambda: attention(shifted, k, v)),
-        "d_head": raised(NotImplementedError, "80", lambda: attention(odd, odd, odd)),
+        "d_head": raised(NotImplementedError, "84", lambda: attention(odd, odd, odd)),
         "version": raised(ValueError, "v99", lambda: attention(q, k, v, version="v99")),
         "grad": raised(NotImplementedError, "no backward", lambda: attention(learned, k, v)),
         "in place": raised(ValueError, "overlap", lambda: attention(q, k, v, out=q)),

@@ -43,6 +43,11 @@ def reference(q: Any, k: Any, v: Any, options: dict[str, Any]) -> tuple[Any, Any
     if cap:
         s = cap * np.tanh(s / cap)
     distance = np.arange(keys)[None, :] - (np.arange(rows)[:, None] + keys - rows)  # of key j after the row's own
+    bias = options.get("bias")  # [heads or 1, rows or 1, keys]
+    if bias is not None:
+        s = np.where(bias, s, -np.inf) if bias.dtype == bool else s + bias.astype(float)
+    if options.get("alibi_slopes") is not None:
+        s = s - options["alibi_slopes"].astype(float)[:, None, None] * abs(distance)
     left, right = options.get("window") or (-1, -1)
     seen = np.ones_like(distance, bool)
     seen &= (distance <= 0) | (not options.get("causal"))
@@ -341,9 +346,9 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"deterministic": "yes"}, ValueError, "deterministic is 'yes'"),
     ({"rotary_cos": 1}, TypeError, "rotate q and k_new before the call"),
     (
-        dict.fromkeys(("q", "k_cache", "v_cache"), np.zeros((2, 32, 1, 80), HALF)),
+        dict.fromkeys(("q", "k_cache", "v_cache"), np.zeros((2, 32, 1, 84), HALF)),
         NotImplementedError,
-        r"seqlens_k with d_head 80: must be 64, 96, 128, 192 or 256; pad q, k_cache and v_cache with zeros to 96",
+        r"d_head 84: must be a multiple of 8 up to 256; pad q, k_cache and v_cache with zeros and keep the scale",
     ),
 ]
 

@@ -124,14 +124,12 @@ def test_pages_of_any_multiple_of_16_rows(page_rows: int) -> None:
 
 
 @pytest.mark.parametrize("d_head", [32, 72, 80, 96, 112, 192, 224, 256, 512])
-def test_a_head_of_any_size_is_computed_or_refused_by_the_sizes(d_head: int) -> None:
+def test_a_head_of_any_size_is_computed_or_rejected(d_head: int) -> None:
     q, k, v = (RNG(d_head + i).standard_normal((1, rows, 2, d_head)).astype(HALF) for i, rows in enumerate((3, 9, 9)))
-    if d_head in (96, 192, 256):
+    if d_head <= 256:
         right(*(x[0] for x in flashladder.attention(q, k, v, return_lse=True)), reference(q[0], k[0], v[0], {}))
         return
-    with pytest.raises(
-        (NotImplementedError, ValueError), match=rf"d_head {d_head}: .*(64, 96, 128, 192, 256|at most 256)"
-    ):
+    with pytest.raises(NotImplementedError, match=rf"d_head {d_head}: must be a multiple of 8 up to 256"):
         flashladder.attention(q, k, v)
 
 

@@ -196,11 +196,7 @@ def test_sdpa_masks_from_the_first_key_on(package: Recorded, made: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        (
-            {"attn_mask": 1},
-            NotImplementedError,
-            "attn_mask is int: the kernels have no mask but the causal one; set is_causal=True",
-        ),
+        ({"attn_mask": 1, "is_causal": True}, ValueError, "attn_mask and is_causal=True: pass one of them"),
         ({"dropout_p": 0.1}, NotImplementedError, r"dropout_p is 0\.1: the kernels have no dropout"),
         ({"enable_gqa": False}, ValueError, "query has 4 heads and key has 2: set enable_gqa=True"),
         ({"is_causal": "no"}, TypeError, "is_causal is 'no': True or False is needed"),

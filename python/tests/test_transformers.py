@@ -254,8 +254,7 @@ def test_packed_sequences_may_be_named_by_the_caller(model: Any, tokens: Any, mo
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda model, tokens: model(tokens, attention_mask=torch.ones(2, 1, 20, 20, device=DEVICE)), "a mask of four"),
-        (lambda model, tokens: model(tokens, attention_mask=torch.arange(20, device=DEVICE).repeat(2, 1) % 2), "gaps"),
+        (lambda model, tokens: model(tokens, attention_mask=torch.ones(2, 1, 20, 9, device=DEVICE)), "for 20 keys"),
         (lambda model, tokens: model(tokens, output_attentions=True), "output_attentions"),
     ],
 )
@@ -387,3 +386,45 @@ def test_a_model_trains_as_with_eager_attention(name: str, padded: bool, tokens:
 
     ours, theirs = losses(NAME), losses("eager")
     assert ours == pytest.approx(theirs, rel=5e-3) and ours[2] < ours[0]
+
+
+# ---- masks with a value for each query and key, and other sizes of heads ---------------------------------------------
+
+
+@torch.no_grad()
+def test_masks_of_the_callers_and_with_gaps_agree_with_sdpa(model: Any, tokens: Any) -> None:
+    """A prefix that all tokens see, as bool and as numbers; and keys left out between others."""
+    seen = torch.ones(20, 20, dtype=torch.bool, device=DEVICE).tril()
+    seen[:, :7] = True
+    mask = seen[None, None].expand(2, 1, 20, 20)
+    numbers = torch.zeros(mask.shape, dtype=torch.bfloat16, device=DEVICE).masked_fill(~mask, -torch.inf)
+    gaps = torch.ones_like(tokens)
+    gaps[0, 5:9] = gaps[1, 11] = 0
+    for given in (mask, numbers):
+        assert close(
+            logits(model, NAME, tokens, attention_mask=given), logits(model, "sdpa", tokens, attention_mask=given)
+        )
+    ours, theirs = (logits(model, name, tokens, attention_mask=gaps) for name in (NAME, "sdpa"))
+    assert close(ours[gaps > 0], theirs[gaps > 0])
+
+
+@pytest.mark.parametrize("d_head", [40, 72, 80])
+@torch.no_grad()
+def test_vision_models_with_other_sizes_of_heads(d_head: int) -> None:
+    """SigLIP has 72, ViT-H 80."""
+    config = transformers.SiglipVisionConfig(
+        hidden_size=2 * d_head,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        image_size=32,
+        patch_size=8,
+    )
+    torch.manual_seed(d_head)
+    vision = transformers.SiglipVisionModel(config).eval().to(DEVICE, torch.bfloat16)
+    pixels = torch.randn(2, 3, 32, 32).to(DEVICE, torch.bfloat16)
+    found = []
+    for name in (NAME, "sdpa"):
+        vision.set_attn_implementation(name)
+        found.append(vision(pixels).last_hidden_state)
+    assert close(*found)

@@ -1,0 +1,157 @@
+"""Numbers that are added to the scores, and masks: each kernel against float64 on the emulator."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from test_lengths import cumulated, lengths, paged, reference, right, sequence
+
+import flashladder
+
+RNG = np.random.default_rng
+KERNELS = ["attention/wgmma", "attention/mma_sync"]
+
+
+def tensors(rng: Any, batch: int, rows: int, keys: int, heads: tuple[int, int], d_head: int) -> list[Any]:
+    shapes = ((batch, rows, heads[0], d_head), (batch, keys, heads[1], d_head), (batch, keys, heads[1], d_head))
+    return [rng.standard_normal(shape).astype(np.float16) for shape in shapes]
+
+
+def made(rng: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    """A bias, or a mask that hides a third of the keys."""
+    return rng.random(shape) > 0.33 if dtype == "bool" else (3 * rng.standard_normal(shape)).astype(dtype)
+
+
+def check(q: Any, k: Any, v: Any, bias: Any, **options: Any) -> Any:
+    """Each sequence against its part of the bias, which may be broadcast."""
+    o, lse = flashladder.attention(q, k, v, bias=bias, return_lse=True, **options)
+    wide = np.broadcast_to(bias, (q.shape[0], q.shape[2], q.shape[1], k.shape[1]))
+    for b in range(len(q)):
+        right(o[b], lse[b], reference(q[b], k[b], v[b], {**options, "bias": wide[b]}))
+    return o
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dtype", ["bool", "float16", "float32"])
+@pytest.mark.parametrize("d_head", [64, 72, 128, 256])
+def test_types_and_sizes(d_head: int, dtype: str, kernel: str) -> None:
+    rng = RNG(d_head)
+    for keys in (200, 77):  # pairs of keys are aligned, and are not
+        q, k, v = tensors(rng, 2, 70, keys, (2, 2), d_head)
+        check(q, k, v, made(rng, (2, 2, 70, keys), dtype), version=kernel)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("shape", [(2, 4, 40, 150), (1, 4, 40, 150), (2, 1, 1, 150), (40, 150), (4, 1, 150), (150,)])
+def test_broadcast_shapes(shape: tuple[int, ...], kernel: str) -> None:
+    rng = RNG(len(shape))
+    q, k, v = tensors(rng, 2, 40, 150, (4, 2), 64)
+    for dtype in ("bool", "float16"):
+        check(q, k, v, made(rng, shape, dtype), version=kernel)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_strides(kernel: str) -> None:
+    rng = RNG(3)
+    q, k, v = tensors(rng, 2, 40, 90, (2, 2), 64)
+    bias = made(rng, (40, 2, 2, 131), "float16")[:, :, :, 17:107].transpose(2, 1, 0, 3)
+    check(q, k, v, bias, version=kernel)
+    check(q, k, v, made(rng, (2, 2, 40, 128), "float16")[:, :, :, :90], version=kernel)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_masks_windows_caps_and_sinks_with_a_bias(kernel: str) -> None:
+    rng = RNG(4)
+    q, k, v = tensors(rng, 1, 150, 200, (2, 1), 128)
+    bias = made(rng, (1, 2, 150, 200), "float16")
+    sinks = rng.standard_normal(2).astype(np.float32)
+    for options in ({"causal": True}, {"window": (50, 10)}, {"softcap": 2.0, "sinks": sinks}):
+        check(q, k, v, bias, version=kernel, **options)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_rows_that_see_no_key_are_zero(kernel: str) -> None:
+    """Of a mask, and of what models add to hide keys."""
+    rng = RNG(5)
+    q, k, v = tensors(rng, 1, 90, 300, (1, 1), 64)
+    mask = np.ones((90, 300), bool)
+    mask[10:20] = False
+    mask[40:, :260] = False
+    for bias in (mask, np.where(mask, 0, -np.inf).astype(np.float16), np.where(mask, 0, -np.inf).astype(np.float32)):
+        o = check(q, k, v, bias, version=kernel)
+        assert not o[0, 10:20].any()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_bias_that_grows_along_the_keys_and_one_that_shrinks(dtype: str, kernel: str) -> None:
+    """By more than one block of exponentials holds."""
+    rng = RNG(6)
+    q, k, v = tensors(rng, 1, 70, 400, (1, 1), 64)
+    for sign in (1, -1):
+        check(q, k, v, (sign * np.linspace(0, 900, 400)).astype(dtype), version=kernel)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_alibi(causal: bool, kernel: str) -> None:
+    rng = RNG(7)
+    q, k, v = tensors(rng, 2, 100, 260, (4, 2), 80)
+    slopes = (2.0 ** -np.arange(1, 9)).astype(np.float32).reshape(2, 4)
+    for of_heads in (slopes[0], slopes):
+        o, lse = flashladder.attention(q, k, v, causal=causal, alibi_slopes=of_heads, return_lse=True, version=kernel)
+        for b in range(2):
+            own = of_heads if of_heads.ndim == 1 else of_heads[b]
+            right(o[b], lse[b], reference(q[b], k[b], v[b], {"causal": causal, "alibi_slopes": own}))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_packed_sequences_and_pages(kernel: str) -> None:
+    """The bias counts queries and keys from the first of each sequence."""
+    rng = RNG(8)
+    sizes = [(5, 130), (70, 70), (33, 200)]
+    q = [sequence(rng, n, 2, 64) for n, _ in sizes]
+    k, v = ([sequence(rng, n, 1, 64) for _, n in sizes] for _ in range(2))
+    slopes = np.array([0.5, 0.03], np.float32)
+    bias = made(rng, (3, 2, 70, 208), "float16")
+    state = rng.bit_generator.state
+    k_pages, table = paged(rng, k, 16, 208)
+    rng.bit_generator.state = state
+    v_pages, _ = paged(rng, v, 16, 208)
+    starts = cumulated(q)
+    options = {"causal": True, "alibi_slopes": slopes, "return_lse": True, "version": kernel}
+    packed = flashladder.attention_varlen(
+        *(np.concatenate(x) for x in (q, k, v)), starts, cumulated(k), 70, 208, bias=bias, **options
+    )
+    of_pages = flashladder.attention_varlen(
+        np.concatenate(q), k_pages, v_pages, starts, None, 70, 0, seqlens_k=lengths(k), block_table=table, bias=bias,
+        **options,
+    )  # fmt: skip
+    for o, lse in (packed, of_pages):
+        for b, (a, e) in enumerate(pairwise(starts)):
+            own = {"causal": True, "alibi_slopes": slopes, "bias": bias[b, :, : e - a, : len(k[b])]}
+            right(o[a:e], lse[:, a:e], reference(q[b], k[b], v[b], own))
+
+
+def test_wrong_biases_are_rejected() -> None:
+    q, k, v = tensors(RNG(9), 2, 8, 16, (4, 2), 64)
+    half = np.zeros((2, 4, 8, 16), np.float16)
+    wrong = [
+        ({"bias": half[:, :3]}, "bias has the shape (2, 3, 8, 16): (2 or 1, 4 or 1, 8 or 1, 16) is needed"),
+        ({"bias": half[..., :1]}, "bias has the shape (2, 4, 8, 1): (2 or 1, 4 or 1, 8 or 1, 16) is needed"),
+        ({"bias": half.astype(np.float64)}, "bias is float64: bool, float32 or float16, the type of q, is needed"),
+        ({"bias": half.astype(np.int32)}, "bias is int32: bool, float32 or float16"),
+        ({"bias": half.transpose(0, 1, 3, 2).copy().transpose(0, 1, 3, 2)}, "bias has the strides (512, 128, 1, 8)"),
+        ({"alibi_slopes": np.ones(3, np.float32)}, "alibi_slopes has the shape (3,): (4,) is needed"),
+        ({"alibi_slopes": np.ones(4, np.float16)}, "alibi_slopes is float16: float32 is needed"),
+        ({"attn_mask": half}, "here it is bias, which may be bool"),
+    ]
+    for options, message in wrong:
+        with pytest.raises((ValueError, TypeError)) as raised:
+            flashladder.attention(q, k, v, **options)
+        assert message in str(raised.value)
+    with pytest.raises(NotImplementedError, match="bias: attention/decode does not support it; use attention/wgmma"):
+        flashladder.attention(q, k, v, bias=half, version="attention/decode")

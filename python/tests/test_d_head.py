@@ -1,0 +1,95 @@
+"""Rows of any multiple of 8 elements: each kernel against float64 on the emulator.
+
+Heads are side by side in memory, so an element too many of a row is the first one of the next head, here a NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_lengths import Case, check_cache, check_ragged_pages, check_varlen, reference, right, sequence
+
+import flashladder
+
+RNG = np.random.default_rng
+KERNELS = ["attention/wgmma", "attention/mma_sync"]
+SIZES = [8, 40, 72, 80, 104, 112, 136, 160, 200, 248]  # SD has 40, SigLIP 72, ViT-H and Phi-2 80
+
+
+def case(rng: Any, d_head: int, sizes: list[tuple[int, int]], heads: tuple[int, int], **options: Any) -> Case:
+    q = [sequence(rng, n, heads[0], d_head) for n, _ in sizes]
+    k, v = ([sequence(rng, n, heads[1], d_head) for _, n in sizes] for _ in range(2))
+    return Case(q, k, v, options)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("d_head", SIZES)
+def test_neighbouring_heads_have_no_effect(d_head: int, kernel: str) -> None:
+    rng = RNG(d_head)
+    q, k, v = (rng.standard_normal((1, rows, 3, d_head)).astype(np.float16) for rows in (70, 90, 90))
+    for x in (q, k, v):
+        x[:, :, [0, 2]] = np.nan
+    o, lse = flashladder.attention(q, k, v, causal=True, version=kernel, return_lse=True)
+    expected = reference(q[0, :, 1:2], k[0, :, 1:2], v[0, :, 1:2], {"causal": True})
+    right(o[0, :, 1:2], lse[0, 1:2], expected)
+    assert np.isnan(o[:, 20:, [0, 2]]).all()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("d_head", [40, 72, 160])
+def test_packed_sequences_windows_caps_and_sinks(d_head: int, kernel: str) -> None:
+    rng = RNG(d_head)
+    sinks = rng.standard_normal(4).astype(np.float32)
+    sizes = [(5, 130), (70, 70), (0, 3), (33, 200)]
+    for options in ({"causal": True}, {"window": (37, 20), "softcap": 2.0, "sinks": sinks}):
+        check_varlen(case(rng, d_head, sizes, (4, 2), **options), version=kernel)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("d_head", "page_rows"), [(40, 16), (72, 32), (80, 256), (160, 16), (200, 64)])
+def test_pages(d_head: int, page_rows: int, kernel: str) -> None:
+    rng = RNG(d_head)
+    options = {"causal": True, "softcap": 3.0 if page_rows == 32 else None}
+    sequences = case(rng, d_head, [(5, 130), (40, 70), (9, 200)], (2, 1), **options)
+    check_ragged_pages(sequences, rng, page_rows, False, version=kernel)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("d_head", "page_rows"), [(8, 0), (40, 64), (72, 16), (80, 0), (120, 128)])
+def test_decoding(d_head: int, page_rows: int, kernel: str) -> None:
+    rng = RNG(d_head)
+    for heads in ((2, 2), (4, 1)):
+        sequences = case(rng, d_head, [(3, 170), (3, 1), (3, 333)], heads, causal=True)
+        check_cache(sequences, rng, page_rows, 1, version=kernel, deterministic="batch" if heads[1] == 1 else None)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("d_head", [48, 72, 152])
+def test_scores_that_exceed_the_first_maximum(d_head: int, kernel: str) -> None:
+    """The kernels compute such a block again, from global memory."""
+    rng = RNG(d_head)
+    q, k, v = (rng.standard_normal((1, 300, 2, d_head)).astype(np.float16) for _ in range(3))
+    k *= np.linspace(30, 0.1, 300).astype(np.float16)[None, :, None, None]
+    q[:, :, 1] = k[:, :, 1] = v[:, :, 1] = np.nan
+    o, lse = flashladder.attention(q, k, v, version=kernel, return_lse=True)
+    right(o[0, :, :1], lse[0, :1], reference(q[0, :, :1], k[0, :, :1], v[0, :, :1], {}))
+
+
+@pytest.mark.parametrize("d_head", [44, 260, 264])
+def test_other_sizes_are_rejected(d_head: int) -> None:
+    q = np.zeros((1, 4, 2, d_head), np.float16)
+    found = flashladder.supports(q, q, q)
+    assert not found
+    assert found.reason == (
+        f"d_head {d_head}: must be a multiple of 8 up to 256; pad q, k and v with zeros and keep the scale"
+    )
+
+
+def test_best_takes_the_next_larger_instance() -> None:
+    for d_head, instance in ((40, "64"), (72, "128"), (80, "128"), (96, "96"), (136, "256"), (160, "256")):
+        q = np.zeros((1, 100, 2, d_head), np.float16)
+        found = flashladder.supports(q, q, q)
+        assert found.config.startswith(f"(FP16, {instance},")
+        assert ("extend" in found.config) == (str(d_head) != instance)

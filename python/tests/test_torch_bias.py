@@ -1,0 +1,81 @@
+"""Masks, biases and other sizes of heads from PyTorch, on the CPU or a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed, and make check does without it")
+import flashladder.torch as fl  # noqa: E402
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def made(d_head: int, heads: int = 2, kv_heads: int = 2, keys: int = 50) -> Any:
+    """query, key and value, [batch, heads, seq, d_head]."""
+    torch.manual_seed(d_head)
+    shapes = ((2, heads, 40, d_head), (2, kv_heads, keys, d_head), (2, kv_heads, keys, d_head))
+    return tuple(torch.randn(shape).to(DEVICE, torch.bfloat16) for shape in shapes)
+
+
+def near(ours: Any, query: Any, key: Any, value: Any, **options: Any) -> bool:
+    """Compared with PyTorch's function in float64."""
+    mask = options.get("attn_mask")
+    if mask is not None and mask.dtype != torch.bool:
+        options["attn_mask"] = mask.double()
+    q, k, v = (one.double() for one in (query, key, value))
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
+    return bool((ours.double() - expected).abs().max() < 0.03)
+
+
+@pytest.mark.parametrize("d_head", [40, 72, 80])
+@torch.no_grad()
+def test_sizes_of_heads(d_head: int) -> None:
+    tensors = made(d_head, keys=40)
+    for causal in (False, True):
+        assert near(fl.scaled_dot_product_attention(*tensors, is_causal=causal), *tensors, is_causal=causal)
+
+
+def test_gradients_of_other_sizes_are_rejected() -> None:
+    with pytest.raises(NotImplementedError, match="d_head 72: attention/backward supports 64, 128, 256"):
+        fl.scaled_dot_product_attention(*(one.requires_grad_() for one in made(72)))
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 40, 50), (2, 1, 1, 50), (40, 50)])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float32])
+@torch.no_grad()
+def test_masks_of_all_types_and_shapes(dtype: Any, shape: tuple[int, ...]) -> None:
+    tensors = made(64, heads=4)
+    mask = (torch.rand(shape) > 0.4 if dtype == torch.bool else torch.randn(shape)).to(DEVICE, dtype)
+    options = {"attn_mask": mask, "enable_gqa": True}
+    assert near(fl.scaled_dot_product_attention(*tensors, **options), *tensors, **options)
+
+
+@torch.no_grad()
+def test_torch_compile_traces_a_mask() -> None:
+    tensors = made(72)
+    mask = torch.rand(40, 50, device=DEVICE) > 0.4
+    compiled = torch.compile(fl.scaled_dot_product_attention, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(*tensors, mask), fl.scaled_dot_product_attention(*tensors, mask))
+
+
+@torch.no_grad()
+def test_a_mask_for_packed_sequences_and_caches() -> None:
+    query, key, value = (one.transpose(1, 2) for one in made(64))
+    bias = torch.randn(2, 1, 40, 50, device=DEVICE, dtype=torch.bfloat16)
+    expected = fl.attention(query, key, value, bias=bias)
+    lengths = torch.tensor([50, 50], dtype=torch.int32, device=DEVICE)
+    assert torch.equal(fl.attention_with_cache(query, key, value, lengths, bias=bias), expected)
+    starts = [torch.tensor([0, n, 2 * n], dtype=torch.int32, device=DEVICE) for n in (40, 50)]
+    rows = [one.flatten(0, 1) for one in (query, key, value)]
+    packed = fl.attention_varlen(*rows, *starts, 40, 50, bias=bias)
+    assert torch.equal(packed, expected.flatten(0, 1))
+
+
+def test_a_gradient_is_refused() -> None:
+    query, key, value = (one.requires_grad_() for one in made(64))
+    with pytest.raises(NotImplementedError, match="biases have no backward"):
+        fl.scaled_dot_product_attention(
+            query, key, value, attn_mask=torch.ones(40, 50, dtype=torch.bool, device=DEVICE)
+        )
