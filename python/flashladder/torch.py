@@ -487,9 +487,9 @@ def attention(
     """
     if unknown:
         refuse_unknown(attention, unknown)
-    plain = window is softcap is sinks is seqlens_k is seqlens_q is bias is alibi_slopes is None
+    plain = all(x is None for x in (window, softcap, sinks, seqlens_k, seqlens_q, bias, alibi_slopes))
     _check_tensors(q=q, k=k, v=v)
-    more = {"sinks": sinks, "bias": bias, "alibi_slopes": alibi_slopes}
+    more: dict[str, Any] = {"sinks": sinks, "bias": bias, "alibi_slopes": alibi_slopes}
     _autograd.refuse_forward_mode({"q": q, "k": k, "v": v, **more})
     q, k, v = _cast(q, k, v)
     wanted = _autograd.wanted_by({"q": q, "k": k, "v": v, **more})
