@@ -7,10 +7,11 @@ Importing this module registers it. It serves prefill, prefill in pieces and dec
 grouped heads, in fp16 or bf16; also padding on either side, sliding windows, packed sequences,
 static caches, continuous batching, soft-capped scores, attention sinks, and masks and biases of four dimensions.
 Padding before the first key costs a copy of K and V in each layer. Unsupported features raise NotImplementedError and
-are never ignored: dropout, attention weights as a result. A model trains where flashladder.torch has gradients, also
-with padding, windows, sinks and soft caps. torch.compile traces all of this with PyTorch 2.15; 2.11 breaks the graph
-where the mask of a window or of packed sequences is read, so that fullgraph=True fails there. generate_batch() needs
-transformers 5.23 or newer, because older ones batch continuously with their own implementations only.
+are never ignored: padding with gaps, dropout, attention weights as a result. A model trains where flashladder.torch has
+gradients, also with padding, windows, sinks and soft caps. torch.compile traces all of this with PyTorch 2.15; 2.11
+breaks the graph where the mask of a window or of packed sequences is read, so that fullgraph=True fails there.
+generate_batch() needs transformers 5.23 or newer, because older ones batch continuously with their own implementations
+only.
 """
 
 from __future__ import annotations
@@ -228,21 +229,20 @@ def attention_mask(
     if attention_mask is not None:
         seen = attention_mask[:, -kv_length:] != 0
         if not bool(seen.all()):
-            columns = _columns(seen, q_length, end, causal)
-            return with_values("a mask with gaps") if columns is None else columns
+            return _columns(seen, q_length, end, causal)
     if isinstance(end, int) and end >= kv_length:
         return None
     return (torch.zeros((batch_size, 1, 1, 1), dtype=torch.int32, device=device) + end).to(torch.int32)
 
 
 def _columns(seen: Any, q_length: int, end: Any, causal: bool) -> Any:
-    """Lengths of a batch with padding, None if the keys in use have gaps; `end` is the key after the last query's."""
+    """Lengths of a batch with padding; `end` is the key after the last query's."""
     counts = seen.sum(1)
     first = seen.int().argmax(1)
     last = seen.shape[1] - seen.flip(1).int().argmax(1)
     last = torch.where(counts > 0, last, first)
     if bool((last - first != counts).any()):
-        return None
+        _refuse("a mask with gaps")
     queries = last - end + q_length if causal else torch.full_like(last, q_length)
     columns = [last, queries.clamp(min=0), first]
     kept = columns[: 3 if bool((first > 0).any()) else 2]
