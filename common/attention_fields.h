@@ -19,7 +19,7 @@ FIELD(bool, paged_kv, "pages", "with serve and wgmma: K and V are in pages that 
 FIELD(bool, packs, "pack",
       "with serve and wgmma: a Q block may have the queries of all heads that share a KV head; mma_sync needs no flag")
 FIELD(bool, extended, "extend",
-      "with serve: shorter rows than d_head, a bias, and with wgmma pages or a soft cap, as a launch asks: extended_args")
+      "with serve: shorter rows than d_head, a bias, and with wgmma pages or a soft cap, as a launch asks")
 
 RULE(d_head, cfg.d_head >= 16 && cfg.d_head <= 256 && cfg.d_head % 16 == 0, "must be a multiple of 16 up to 256")
 RULE(B_r, cfg.B_r >= 16 && cfg.B_r <= 65536, "must be from 16 to 65536")

@@ -54,8 +54,8 @@ $(SUITE_LEARN)/program: emulator/suite/learn_cuda.cu \
 # Small cases of Gluon's tutorials for Blackwell, from a checkout of Triton.
 suite-gluon: libcuda $(FRAMEWORKS)/frameworks.installed  ##+ Gluon's tutorials of Blackwell: TRITON=
 	$(if $(TRITON),,$(error suite-gluon needs TRITON=FOLDER, a checkout of Triton))
-	$(PYTHON) emulator/suite/run.py $(FRAMEWORKS)/bin/python bin/emulated-gpu emulator/suite/README.md --only gluon \
-		'$(TRITON)'
+	$(PYTHON) emulator/suite/run.py $(FRAMEWORKS)/bin/python bin/emulated-gpu emulator/suite/README.md \
+		--only gluon '$(TRITON)'
 
 # Fp8 kernels of other projects, each with a host program of ours; CUTLASS= where a checkout has no submodules.
 #

@@ -137,6 +137,7 @@ static void back_ends(void) {
         {"--schedule 0", "", "--schedule"}, /* given, though it is the default */
         {"--checks on", "", "--checks"},
         {"--wgmma-wait-per-warp", "", "--wgmma-wait-per-warp"},
+        {"--ptx x.ptx", "", "--ptx"},
         {"--threads 2", "", "--threads"},
         {"--backend emu --seq 64 --check all --csv --diff", "", ""},
         {"--hot --threads 2 --seed 3 --runs=4 --hot", "--runs, --hot", "--threads"}, /* in the order of the table */

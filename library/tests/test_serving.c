@@ -51,8 +51,8 @@ static void results(fl_library *library) {
     right_by(library, problem, "attention/mma_sync", "attention/mma_sync", "packed, causal, a window, sinks");
     problem.d_head = 96;
     right(library, problem, "attention/wgmma", "a head size that attention/wgmma computes in rows of 128");
-    for (problem.d_head = 72; problem.d_head <= 136; problem.d_head += 64)
-        right_by(library, problem, "attention/wgmma", "attention/wgmma", "rows of 72 and 136 elements");
+    for (problem.d_head = 80; problem.d_head <= 144; problem.d_head += 64)
+        right_by(library, problem, "attention/wgmma", "attention/wgmma", "rows of 80 and 144 elements");
     problem.d_head = 64;
     problem.windowed = problem.causal = problem.sinks = false;
     problem.page_rows = 16;
@@ -217,7 +217,7 @@ static void fields(fl_library *library) {
     problem.KV_lengths = &KEYS;
     problem.page_rows = 16;
     attention_new(&attention, problem);
-    WRONG(wrong.arrays = 1024, "arrays 0x400: must be a combination of");
+    WRONG(wrong.arrays = 4096, "arrays 0x1000: must be a combination of");
     WRONG(wrong.total_q = 4, "total_q 4: must be 0 without FL_CU_SEQLENS_Q in arrays");
     WRONG(wrong.n_pages = 0, "n_pages 0: must be from 1");
     WRONG(wrong.page_rows = 24, "page_rows 24: must be a power of two, 16 or more");

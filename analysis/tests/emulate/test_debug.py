@@ -215,10 +215,10 @@ def test_a_version_without_dumps_is_told_how_to_build_it(
     ("options", "said"),
     [
         (["--seq", "0"], "--seq 0: must be positive"),
-        (["--seq", "100"], "--seq 100: must be a multiple of 64; the nearest: 64, 128"),
+        (["--seq", "100"], "--seq 100: must be a multiple of 64; use 64 or 128"),
         (["--kv-heads", "0"], "--kv-heads 0: must be positive"),
         (["--scale", "nan"], "--scale nan: must be positive"),
-        (["--config", str(CONFIG), "--d-head", "64"], f"--d-head 64: the config {CONFIG} is for 128"),
+        (["--config", str(CONFIG), "--d-head", "64"], f"--d-head 64: must be 128, as in --config {CONFIG}"),
     ],
 )
 def test_a_value_that_would_be_passed_over_is_refused(

@@ -92,7 +92,7 @@ def test_list_and_extract(executable: Path, tmp_path: Path, capsys: pytest.Captu
     assert (out / "name.sm_90.cubin").read_bytes() == cubin("attention.cu", "sm_90").read_bytes()
     capsys.readouterr()
     assert main(["images", "list", str(executable), "--image", "7"]) == 2
-    assert "no image 7; there are 5" in capsys.readouterr().err
+    assert "--image 7: must be less than 5" in capsys.readouterr().err
 
 
 # ---- sass and cfg ----------------------------------------------------------------------------------------------------

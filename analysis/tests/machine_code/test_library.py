@@ -105,7 +105,7 @@ def test_two_folders_of_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert len([line for line in lines if line.startswith(("| changed ", "| added ", "| removed "))]) > 5
     assert main(["sass-diff", str(old), str(old), "--exit-code"]) == 0
     assert main(["sass-diff", str(old), str(old / "same.cubin")]) == 2
-    assert "two folders of builds or two files" in capsys.readouterr().err
+    assert "must be two folders or two files" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     assert main(["sass-diff", str(old), str(tmp_path / "empty")]) == NOTHING_BELOW
     assert "no file below it holds device code" in capsys.readouterr().err
