@@ -36,8 +36,8 @@ TOOLKITS = (FOLDER.parent / ".venv/toolkit", FOLDER.parent / "nvidia/cu13")  # o
 OK, FINDINGS, REFUSED, FAULT = range(4)
 SIMPLE: dict[str, Any] = {
     "bool": ctypes.c_bool, "char": ctypes.c_char, "int": ctypes.c_int, "int16_t": ctypes.c_int16,
-    "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "size_t": ctypes.c_size_t, "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64,
-    "uint8_t": ctypes.c_uint8, "float": ctypes.c_float, "FILE": None, "void": None,
+    "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "size_t": ctypes.c_size_t, "uint32_t": ctypes.c_uint32,
+    "uint64_t": ctypes.c_uint64, "uint8_t": ctypes.c_uint8, "float": ctypes.c_float, "FILE": None, "void": None,
 }  # fmt: skip
 
 

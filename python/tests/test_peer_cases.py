@@ -98,7 +98,8 @@ def computed_or_refused(case: Case) -> None:
         if 0 < case.page < 16:
             assert re.search(rf"page_rows {case.page}: .*16", said), said
             return
-        found = re.search(rf"d_head {case.d_head}: (must be a multiple of|the kernels of this library support) ([\d, or]+)", said)
+        words = "must be a multiple of|the kernels of this library support"
+        found = re.search(rf"d_head {case.d_head}: ({words}) ([\d, or]+)", said)
         assert found and case.d_head not in SIZES and str(case.d_head) not in re.findall(r"\d+", found[2]), said
 
 
