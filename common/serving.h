@@ -78,7 +78,7 @@ typedef struct extended_args {
     int64_t unused;     /* up to 384 bytes, where tensor maps begin */
 } extended_args;
 
-static_assert(sizeof(extended_args) == 384, "tensor maps begin behind it without padding");
+static_assert(sizeof(extended_args) == 384, "tensor maps follow it without padding");
 
 #ifndef __cplusplus
 static_assert(offsetof(serving_args, attention) == 0, "a serving_args begins as attention_args");

@@ -49,7 +49,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run shows: its status, the classes of its findings, and its results."""
+    """Result of a run: the exit status, the classes of the findings, and the output."""
 
     status: int
     found: str
@@ -60,7 +60,7 @@ Run = Callable[[Path, int], Outcome]  # of a PTX file under a seed
 
 
 def instructions(text: str, entry: str) -> Iterator[Instruction]:
-    """Those of an entry that synchronize, in the order of the PTX."""
+    """Instructions of an entry that synchronize, in the order of the PTX."""
     files = dict(re.findall(r"^\s*\.file\s+(\d+)\s+\"(?:[^\"]*/)?([^\"/]+)\"", text, re.M))
     inside, source = False, ""
     for number, line in enumerate(text.splitlines(), 1):

@@ -1,10 +1,10 @@
-"""What the replays of a kernel reached: of its stores, and of the outcomes of its tests of data.
+"""Tracks which stores of a kernel the replays reached, and which outcomes of its tests of data.
 
     coverage = Coverage()
     coverage.add(ptx_of_call(recording), results)     # for each case
     for point in coverage.points(): verdict.reserve(point)
 
-What no input reached was not judged. A kernel that is wrong for one secret value has such a store, or such a test.
+Code that no input reached was not judged. A kernel that is wrong for one secret value has such a store, or such a test.
 """
 
 import hashlib
@@ -66,7 +66,7 @@ class Coverage:
                 known.outcomes |= outcomes_of(launch)
 
     def points(self) -> list[Point]:
-        """What was not reached, as reservations."""
+        """Return a reservation for each store and each outcome that no replay reached."""
         found = []
         for each in self.kernels.values():
             for mechanism, names in (

@@ -101,7 +101,7 @@ def _traces(opcode: list[str], operands: list[str], guard: str) -> Iterator[str]
 
 
 def _is_followed(opcode: list[str], operands: list[str]) -> bool:
-    """Whether one outcome is worth a look. Whether one integer is below another most often bounds a loop."""
+    """Return True if a missing outcome is suspicious. Comparing two integers by < usually bounds a loop."""
     if opcode[1] in ("eq", "ne", "equ", "neu") or opcode[-1] in ORDERED:
         return True
     constants = [each for each in operands[1:3] if re.fullmatch(r"-?(0x[0-9a-fA-F]+|\d+)U?", each)]

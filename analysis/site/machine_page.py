@@ -126,7 +126,7 @@ def held_version(folder: Path, version: Version, built: bool = True) -> dict[str
 
 
 def held_lesson(folder: Path, built: bool = True) -> dict[str, object]:
-    """The same of the kernel of chapter 9, whose source is PTX."""
+    """Return the page entry of chapter 9's kernel, whose source is PTX."""
     text, name = packed(read_text(folder / LESSON_FILE).encode()), LESSON if built else ""
     return {"ptx": text if built else "", "source": text, "entry": name, "symbol": name, "hidden": []}
 

@@ -68,7 +68,7 @@ void emu_races_end_cluster(struct race_table *t);
 /* At the end of the launch: races between clusters that nothing orders. m: any CTA. */
 void emu_report_grid_races(struct races *r, struct cta *m);
 
-/* What a launch did to global memory; NULL when out of memory. Owned: emu_footprint_free(). */
+/* Return the bytes of global memory that a launch accessed; NULL if out of memory. Owned: emu_footprint_free(). */
 struct emu_footprint *emu_footprint_of(const struct races *r, const emu_device *device, const entry *code);
 
 /* Why a run does not stand for all interleavings, as bits of orders.h: from the program and its launch, and from what a

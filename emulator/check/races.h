@@ -135,7 +135,7 @@ void emu_split_cells(const races *r, void *cells, size_t bytes);
 void emu_describe_global(const cta *m, uint64_t address, char *out, size_t bytes);
 /* global.c: whether this launch has written a byte, as far as the own cluster may know; true where nobody asks. */
 bool emu_global_was_written(const cta *m, uint64_t address);
-/* The same without a CTA. */
+/* global.c: a global address in words, for a caller without a CTA. */
 void emu_describe_global_of(const emu_device *device, uint64_t address, char *out, size_t bytes);
 /* grid.c: the instruction of an access as extremes have it. */
 uint32_t emu_grid_instruction(uint64_t packed);

@@ -259,8 +259,7 @@ bool overlap_is_watched(void);
 void overlap_enter(CUstream stream);
 /* It has these accesses: note races with what may overlap it. The footprint is taken over, and may be NULL. */
 void overlap_note(emu_footprint *footprint, const char *name);
-/* What happened before the operation at work, and that one; a stream waits for a clock, or for all that was enqueued.
- */
+/* Copy the clock of the running operation. A stream waits for such a clock, or for all work enqueued so far. */
 void overlap_snapshot(order_clock *clock);
 void overlap_wait(CUstream stream, const order_clock *clock);
 void overlap_wait_for_all(CUstream stream);

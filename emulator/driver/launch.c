@@ -327,7 +327,7 @@ CUresult cuOccupancyMaxPotentialClusterSize(int *size, CUfunction function, cons
 
 /* ---- tensor maps ---- */
 
-/* What both kinds of maps have in common. */
+/* Fill the fields that both kinds of tensor maps have. */
 static CUresult begin_map(CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *sizes,
                           const cuuint64_t *strides, const cuuint32_t *steps, CUtensorMapInterleave interleave,
                           CUtensorMapSwizzle swizzle, CUtensorMapFloatOOBfill fill, emu_tensor_info *info) {

@@ -119,7 +119,7 @@ void record_refused(const char *sentence) {
 
 /* ---- launches ---- */
 
-/* Where the parameters of a kernel are in the block that its launches have: machine code may expect them elsewhere. */
+/* Offsets of a kernel's parameters in the block of a launch. Machine code may expect them at other offsets. */
 static void record_parameters(CUfunction function, const emu_entry_info *info) {
     char *text = NULL;
     size_t bytes = 0;

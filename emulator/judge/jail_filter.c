@@ -61,7 +61,7 @@ static const int FORBIDDEN[] = {
     SYS_quotactl,
 };
 
-/* Where the program has neither a network nor processes of its own: these reach those of the system. */
+/* System calls that reach the network and the processes of the system if the jail has no namespaces. */
 static const int FORBIDDEN_WEAKLY[] = {
     SYS_socket,  SYS_tkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo, SYS_pidfd_open, SYS_pidfd_send_signal,
     SYS_truncate};

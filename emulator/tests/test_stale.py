@@ -106,7 +106,7 @@ def test_a_known_program(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["shared, warps", "global, warps"])
 def test_threads_of_a_cta(where: str, tmp_path: Path) -> None:
-    """What PTX forbids is never seen, and a missing fence is."""
+    """No run shows an outcome that PTX forbids, and a missing fence shows as a wrong result."""
     for name, (threads, outcome, by_PTX, _) in LITMUS.items():
         program = parse(threads)
         found = seen(program, where, "cta", SEEDS, tmp_path)

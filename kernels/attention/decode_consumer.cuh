@@ -212,7 +212,7 @@ struct consumer {
                 }
             }
     }
-    /* Of each column the pair of keys 0-7, then of keys 8-15. */
+    /* For each column the pair of keys 0-7, then of keys 8-15. */
     __device__ __forceinline__ static void widen_V(uint32_t (&v)[2][2], uint32_t first, uint32_t second) {
         if constexpr (converts_by_integers<cfg>) {
             uint32_t pairs[2][2];

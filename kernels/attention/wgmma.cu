@@ -749,7 +749,7 @@ struct consumer {
         if constexpr (cfg.cap) cap(S, args.softmax_scale / args.softcap);
     }
 
-    /* What an extended kernel computes in every block or in none: blocks without it pay nothing. */
+    /* True if every block gets a bias or a soft cap. Without them a block runs none of that code. */
     __device__ __forceinline__ bool changes_scores() const {
         if constexpr (cfg.extended) return args.softcap > 0 || has_bias(args);
         return false;

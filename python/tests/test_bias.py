@@ -74,7 +74,7 @@ def test_masks_windows_caps_and_sinks_with_a_bias(kernel: str) -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_rows_that_see_no_key_are_zero(kernel: str) -> None:
-    """Of a mask, and of what models add to hide keys."""
+    """Biases of a mask, and the numbers that models add to hide keys."""
     rng = RNG(5)
     q, k, v = tensors(rng, 1, 90, 300, (1, 1), 64)
     mask = np.ones((90, 300), bool)

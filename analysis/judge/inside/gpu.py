@@ -141,7 +141,7 @@ def empty(shape, kind="f32", strides=None):
 
 
 def tensor(array):
-    """What a submission receives for an array: a tensor of PyTorch if it imports torch."""
+    """Return the object that a submission receives for an array: a PyTorch tensor if it imports torch."""
     torch_tensors = sys.modules.get("torch_tensors")
     return torch_tensors.wrap(array) if torch_tensors and torch_tensors.are_given else array
 

@@ -27,14 +27,14 @@ def mark_buffer(kind, name, address, size, described):
 
 
 def imports(path, package):
-    """Whether a file of the submission imports a package."""
+    """Return True if a file of the submission imports the package."""
     files = (each for each in path.parent.rglob("*.py") if each.is_file() and each.parent != HERE)
     texts = (each.read_text(errors="replace") for each in files)
     return any(re.search(rf"^\s*(import|from)\s+{package}\b", text, re.M) for text in texts)
 
 
 def needs_torch():
-    """Whether Triton asks PyTorch for its GPU, as versions before 3.9 do."""
+    """Return True if Triton asks PyTorch for its GPU, as versions before 3.9 do."""
     try:
         return tuple(map(int, version("triton").split(".")[:2])) < (3, 9)
     except (PackageNotFoundError, ValueError):

@@ -90,7 +90,7 @@ def load_inline(name, cpp_sources=(), cuda_sources=(), functions=None, extra_cfl
 
 
 def load(name, sources, extra_cuda_cflags=(), **others):
-    """The same of files."""
+    """Compile and load an extension from files instead of strings."""
     paths = [sources] if isinstance(sources, str) else list(sources)
     text = "\n".join(["#include <torch/extension.h>", *(Path(path).read_text() for path in paths)])
     folders = {str(Path(path).resolve().parent) for path in paths}

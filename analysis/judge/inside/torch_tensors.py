@@ -283,13 +283,13 @@ def as_meta(value):
 
 
 def form_of(func, args, kwargs):
-    """What the operation returns, without data."""
+    """Return the shape and the dtype of the result, as a tensor without data."""
     with torch._C._DisableTorchDispatch():
         return func(*tree_map(as_meta, args), **tree_map(as_meta, kwargs))
 
 
 def view(func, args, kwargs):
-    """The same memory in another form."""
+    """Return a tensor with another shape or other strides over the same memory."""
     source = args[0]
 
     def wrapped(meta):
@@ -406,7 +406,7 @@ class OnDevice(TorchDispatchMode):
 
 
 class Properties:
-    """What torch.cuda.get_device_properties tells."""
+    """Properties that torch.cuda.get_device_properties returns."""
 
     def __init__(self):
         name = gpu.ctypes.create_string_buffer(100)
