@@ -186,8 +186,9 @@ def _summary(rows: Sequence[Row]) -> str:
     reserved = sum(row.verdict == RESERVED for row in honest)
     accepted = Counter(row.expected for row in attacks if row.verdict == ACCEPTED)
     return (
-        f"Verdicts on {len(honest)} honest submissions: {wrong} rejected, {reserved} reserved. "
-        f"Verdicts on {len(attacks)} attacks: {accepted['hole']} wrongly accepted, and {accepted['harmless']} harmless "
+        f"Verdicts by several versions of the judge, on {len(honest)} honest submissions: {wrong} rejected, "
+        f"{reserved} reserved. "
+        f"On {len(attacks)} attacks: {accepted['hole']} wrongly accepted, and {accepted['harmless']} harmless "
         "ones accepted."
     )
 
