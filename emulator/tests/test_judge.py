@@ -201,11 +201,17 @@ def test_other_orders_of_a_launch_are_compared(tmp_path: Path) -> None:
         ("div.approx.f32 %f3, %f1, 0f40400000;", 2),
         ("mov.u32 %r3, %smid; mov.b32 %f3, %r3;", 255),
         ("mov.u32 %r3, %clock; mov.b32 %f3, %r3;", 1 << 32),
+        ("mov.f32 %f3, 0f7F800001; mul.ftz.f32 %f3, %f3, %f1;", 1 << 22),
+        ("mov.f32 %f3, 0fBF800000; sqrt.rn.f32 %f3, %f3;", 1 << 22),
+        ("mov.f32 %f3, 0fBF800000; rsqrt.approx.f32 %f3, %f3;", 1 << 22),
+        ("mov.b32 %r3, 0x7e01; mov.b32 %r4, 0x7e013c00; add.f16x2 %r3, %r3, %r4; mov.b32 %f3, %r3;", 0x01FF01FF),
+        ("mov.b32 %r3, 0x7f817f81; fma.rn.bf16x2 %r3, %r3, %r3, %r3; mov.b32 %f3, %r3;", 0x003F003F),
+        ("mov.f32 %f3, 0f7F800001; max.f32 %f3, %f3, %f3;", 0),
         ("sqrt.rn.f32 %f3, %f1;", 0),
     ],
 )
 def test_noise_draws_what_ptx_leaves_open(instruction: str, most: int, tmp_path: Path) -> None:
-    """Two seeds give other last digits, clocks and multiprocessors, and one seed always the same."""
+    """Two seeds give other last digits, NaNs, clocks and multiprocessors, and one seed always the same."""
     recording = record(tmp_path, replace={"fma.rn.f32 %f3, %f1, 0f40000000, %f2;": instruction})
     np.linspace(0.1, 0.9, 128, dtype=np.float32).tofile(tmp_path / "x")
     outputs = []
