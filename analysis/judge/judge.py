@@ -231,6 +231,9 @@ class Judging:
             self.verdict.reserve(Point("another program", differs, case_text(case)))
 
     def _look_at_host(self, recording: Recording, case: str) -> None:
+        for race in recording.of_call("race"):  # of two streams; a replay has one
+            said = ": ".join(line.strip() for line in race.text.splitlines()[:2])
+            self.verdict.reject(Point("race", said[:300], case))
         if recording.of_call("host"):
             self.verdict.reject(Point("host function", "a callback in a stream", case))
         if not recording.of_call("launch"):

@@ -223,6 +223,29 @@ def test_noise_draws_what_ptx_leaves_open(instruction: str, most: int, tmp_path:
     assert (difference <= most).all() and difference.any() == (most > 0)
 
 
+STREAMS = """
+a, b, event = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+for stream in (a, b):
+    call("cuStreamCreate", ctypes.byref(stream), 1)
+call("cuEventCreate", ctypes.byref(event), 0)
+"""
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_race_of_two_streams_is_recorded(waits: bool, tmp_path: Path) -> None:
+    """A replay has one stream, so that only the recording can show it."""
+    event = 'call("cuEventRecord", event, a); call("cuStreamWaitEvent", b, event, 0)'
+    copy = 'call("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(y.value + 256), y, ctypes.c_size_t(256), b)'
+    launch = f"0, a, parameters, None); {event if waits else 'pass'}; {copy}"
+    program = PROGRAM.replace("for number", STREAMS + "for number").replace("0, None, parameters, None)", launch)
+    recording = record(tmp_path, cleared=0, threads=64, program=program)
+    listed = subprocess.run([str(REPLAY), "--list", str(recording)], capture_output=True, text=True, check=True)
+    records = map(json.loads, listed.stdout.splitlines())
+    races = [each["text"] for each in records if each["kind"] == "race" and each["at"] == "call"]
+    assert len(races) == (not waits) and all("this operation reads what kernel twice wrote" in race for race in races)
+    assert replay(recording)[0] == 0
+
+
 def test_a_sample_of_ctas_has_the_first_and_the_last(tmp_path: Path) -> None:
     """4 of 16 CTAs of 8 threads run; the output shows which."""
     program = PROGRAM.replace("function, 1, 1, 1,", "function, 16, 1, 1,").replace("range(2)", "range(1)")
