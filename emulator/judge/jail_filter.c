@@ -1,5 +1,5 @@
 /* jail_filter.c - system calls that a program in the jail may not make: those that reach other processes, the kernel's
- * own state, namespaces, and sockets of the file system. They fail with EPERM. */
+ * own state, namespaces, sockets of the file system, and memory that no process shows. They fail with EPERM. */
 #include "jail.h"
 
 #include <errno.h>
@@ -59,12 +59,17 @@ static const int FORBIDDEN[] = {
     SYS_acct,
     SYS_syslog,
     SYS_quotactl,
+    SYS_memfd_create,
+    SYS_shmget,
 };
 
-/* System calls that reach the network and the processes of the system if the jail has no namespaces. */
-static const int FORBIDDEN_WEAKLY[] = {
-    SYS_socket,  SYS_tkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo, SYS_pidfd_open, SYS_pidfd_send_signal,
-    SYS_truncate};
+/* System calls that reach the network and the processes of the system if the jail has no namespaces, or leave something
+ * in it. */
+static const int FORBIDDEN_WEAKLY[] = {SYS_socket,          SYS_tkill,
+                                       SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo,
+                                       SYS_pidfd_open,      SYS_pidfd_send_signal,
+                                       SYS_truncate,        SYS_semget,
+                                       SYS_msgget,          SYS_mq_open};
 static const int OWN_PROCESS_ONLY[] = {SYS_kill, SYS_tgkill,
                                        SYS_prlimit64}; /* their first argument: 0, or its number */
 

@@ -352,8 +352,10 @@ def test_a_program_reaches_nothing_outside_the_jail(tmp_path: Path) -> None:
     (tmp_path / "work/given").write_text("given")
     beyond = tmp_path / "beyond"
     program = f"""
-import os, socket, subprocess, sys
+import ctypes, os, socket, subprocess, sys
 tries = {{"write": lambda: open({str(beyond)!r}, "w"), "kill": lambda: os.kill(1, 9) or os.kill(os.getppid(), 9),
+         "memory of no process": lambda: os.memfd_create("m"),
+         "shared": lambda: ctypes.CDLL(None).shmget(0, 4096, 0o1600) >= 0 or 1 / 0,
          "connect": lambda: socket.socket().connect(("127.0.0.1", 1)), "look": lambda: os.listdir("/proc/1/root"),
          "memory": lambda: open("/proc/1/mem", "rb"),
          "mount": lambda: subprocess.run(["mount", "-t", "tmpfs", "none", "/mnt"], check=True, stderr=-3),
