@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -377,3 +379,55 @@ os.mkfifo("pipe")
     assert (tmp_path / "work/made").read_text() == "given" and not beyond.exists()
     lines = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if os.access(p, os.R_OK)]
     assert not any(str(beyond).encode() in line and b"sleep" in line for line in lines)
+
+
+# What the page of the jail says remains possible: the options of the jail, a program that does it, and what it prints.
+HOLES = {
+    "Reading": ([], "print(open('SECRET').read())", "a secret"),
+    "Memory between two looks": (
+        ["--processes=8"],
+        """
+import os, signal
+children = [os.fork() or signal.pause() for _ in range(12)]
+for child in children:
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+print(len(children))
+""",
+        "12",
+    ),
+    "Time of others": ([], "import os; print(os.sched_getaffinity(0))", str(os.sched_getaffinity(0))),
+    "The kernel": ([], "import os; print(os.uname().version)", os.uname().version),
+    "A weak jail": (
+        ["--weak"],
+        """
+import os
+print(os.path.exists('/proc/OUTSIDE'), sorted(line.split(':')[0].strip() for line in open('/proc/net/dev')))
+""",
+        f"True {sorted(line.split(':')[0].strip() for line in Path('/proc/net/dev').read_text().splitlines())}",
+    ),
+}
+
+
+@pytest.mark.parametrize("hole", HOLES)
+def test_what_remains_possible_in_the_jail(hole: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("a secret")
+    options, program, printed = HOLES[hole]
+    program = program.replace("SECRET", str(tmp_path / "secret")).replace("OUTSIDE", str(os.getpid()))
+    for _ in range(40):  # until it happens between two looks
+        status, _ = in_jail(tmp_path, program, *options)
+        if status == 0:
+            break
+    assert (status, (tmp_path / "work/stdout").read_text()) == (0, f"{printed}\n")
+
+
+def test_a_weak_jail_protects_files_where_linux_has_landlock(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    in_jail(tmp_path, f"open({str(tmp_path / 'file')!r}, 'w').write('new')", "--weak")
+    version = ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1)  # landlock_create_ruleset
+    assert (tmp_path / "file").read_text() == ("old" if version > 0 else "new")
+
+
+def test_each_hole_of_the_jail_has_a_test() -> None:
+    _, _, named = (ROOT / "emulator/judge/README.md").read_text().partition("What remains possible:")
+    assert re.findall(r"^- \*\*(.*)\.\*\*", named, re.M) == list(HOLES)
