@@ -1,6 +1,6 @@
 """The package flashladder with libflashladder.so in it, as a wheel for any Python 3: `make wheel`, or `pip install .`.
 
-`make lib` builds the library; FOR=aarch64 and FOR=windows ask for another machine's. The tag says the oldest glibc that
+`make lib GPUS=all` builds the library; FOR=aarch64 and FOR=windows ask for another machine's. The tag says the oldest glibc that
 has every symbol which the library imports. The same sources make the same wheel, byte for byte.
 """
 
@@ -55,7 +55,7 @@ def make_library() -> None:
         raise SystemExit("there is no Makefile: build from a checkout, or install a wheel")
     if not shutil.which("make"):
         raise SystemExit("make is missing: docs/building.md says what else a build needs")
-    if subprocess.run(["make", "--no-print-directory", "lib"], cwd=ROOT, check=False).returncode:
+    if subprocess.run(["make", "--no-print-directory", "lib", "GPUS=all"], cwd=ROOT, check=False).returncode:
         raise SystemExit("`make lib` failed: see its messages above; docs/building.md lists what a build needs")
 
 

@@ -87,6 +87,8 @@ NO_GPU := $(if $(ON_GPU),$(shell $(PYTHON) -m analysis.measure.driver))
 $(if $(NO_GPU),$(error $(ON_GPU): needs a GPU, but $(NO_GPU); `make all` builds without one))
 endif
 
+$(if $(filter-out all,$(GPUS)),$(error GPUS=$(GPUS): must be all; without GPUS= the library is for ARCHS="$(ARCHS)"))
+
 # make takes any text for yes, also a 0. And the tools read bin/ and build/, not the folders of a variant.
 $(foreach v,DEBUG DUMP,$(if $(filter-out 1,$($v)),$(error $v=$($v): must be 1; remove $v= to build without it)))
 OF_NO_VARIANT := sass sass-diff bench gpu-check debug accept adopt

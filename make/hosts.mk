@@ -18,7 +18,7 @@ FOR_BUILD := $(BUILD)/for/$(FOR)
 FOR_CC := ZIG_LOCAL_CACHE_DIR=$(FOR_BUILD)/cache ZIG_GLOBAL_CACHE_DIR=$(FOR_BUILD)/cache \
 	$(ZIG_CC) -target $(TARGET_$(FOR)) -std=c11 -D_GNU_SOURCE -O2 -ffp-contract=off -g0 \
 	-pthread -I. -I$(BUILD) -Wall -Wextra -Wno-psabi -Wno-unknown-pragmas -Werror $(FLAGS_$(FOR))
-$(eval $(call stamp,$(FOR_BUILD)/flags,$$(FOR_CC) $$(EMBEDDED) $$(GRADIENTS)))
+$(eval $(call stamp,$(FOR_BUILD)/flags,$$(FOR_CC) $$(EMBEDDED) $$(GRADIENTS) $$(FOR_USERS)))
 FOR_VERSIONS := $(foreach v,$(EMBEDDED) $(GRADIENTS),$(addprefix $(FOR_BUILD)/$(call identifier,$v),.o .code.o))
 $(FOR_VERSIONS): $(FOR_BUILD)/flags | $(ZIG)/wasm.installed
 define of_version  # $(1) folder of its PTX and cubins, $(2) its identifier, $(3) its architectures

@@ -12,8 +12,12 @@
 GRADIENTS := $(filter-out $(LEFT_OUT),$(filter attention.backward%,$(or $(VER),$(VERSIONS))))
 EMBEDDED := $(filter-out $(GRADIENTS),$(or $(VER),$(filter-out $(LEFT_OUT),$(ATTENTION))))
 identifier = $(subst .,_,$(1))# of a kernel, in C
-# Cubins in the library: a GPU compiles nothing at the first call. Code for 8.0 runs on 8.6 and 8.9.
-FOR_USERS := $(ARCHS) $(if $(filter file,$(origin ARCHS)),100 120)
+# The library has cubins for ARCHS, as executables have. A wheel goes to machines that nobody knows, so it has cubins for
+# every GPU. Code for 8.0 runs on 8.6 and 8.9.
+ifneq ($(filter wheel,$(MAKECMDGOALS)),)
+GPUS := all
+endif
+FOR_USERS := $(ARCHS) $(if $(GPUS),$(filter-out $(ARCHS),100 120))
 library_archs_of = $(if $(filter $(1),$(HOPPER)),90a,$(FOR_USERS))
 LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(filter-out library/version.c,$(wildcard library/*.c)))
 
@@ -35,12 +39,14 @@ $(foreach a,$(filter $(call archs_of,$(1)),$(call library_archs_of,$(1))),$(eval
 $(foreach a,$(filter-out $(call archs_of,$(1)),$(call library_archs_of,$(1))),\
 	$(eval $(call code_alone,$(2)/library,$a)))
 $(call embed,$(2)/library.code.o,$(2)/library,embedded.ptx,fl_$(3)_image,$(call library_archs_of,$(1)))
+$(2)/library.code.o: $(BUILD)/flags/library_archs
 $(2)/library.o: library/version.c $(2)/about.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$@)$$(call compile,-DIMAGES=fl_$(3)_images -DIMAGE_COUNT=fl_$(3)_image_count \
 		-DENTRY=fl_$(3)_entry -I$(2) -I$(BUILD))
 -include $(2)/library.d
 endef
+$(eval $(call stamp,$(BUILD)/flags/library_archs,$$(FOR_USERS)))
 $(foreach v,$(VERSIONS),$(eval $(call embedded,$v,$(call folder,$v),$(call identifier,$v))))
 
 EMBEDDED_FOLDERS := $(foreach v,$(EMBEDDED) $(GRADIENTS),$(call folder,$v))
@@ -80,10 +86,9 @@ $(STAND_INS): $(BUILD)/library/glibc/%: make/library.mk
 
 FOR_LIBRARY := lib/$(FOR:%=%/)$(if $(filter windows,$(FOR)),flashladder.dll,libflashladder.so)
 .PHONY: lib
-lib: $(FOR_LIBRARY)  ## builds the production kernels, or VER="…", as a library: include/flashladder.h [FOR=]
-lib/$(SONAME): $(LIBRARY) $(LIBRARY_CODE) $(RUNTIME) \
-		$(filter-out $(BUILD)/emulator/tool/% $(BUILD)/emulator/cuda/%,$(EMULATOR)) \
-		$(STAND_INS) library/exports.map $(BUILD)/flags/library $(BUILD)/flags/ld
+lib: $(FOR_LIBRARY)  ## builds the production kernels, or VER="…", as a library: include/flashladder.h [FOR= GPUS=]
+IN_LIBRARY := $(RUNTIME) $(filter-out $(BUILD)/emulator/tool/% $(BUILD)/emulator/cuda/%,$(EMULATOR))
+lib/$(SONAME): $(LIBRARY) $(LIBRARY_CODE) $(IN_LIBRARY) $(STAND_INS) library/exports.map $(BUILD)/flags/library $(BUILD)/flags/ld
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -shared -o $(part) $(filter %.o,$^) $(STAND_INS) $(ALL_LDLIBS) \
 		-Wl,-soname,$(@F),--version-script=library/exports.map,--no-undefined $(linked)

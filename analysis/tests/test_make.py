@@ -170,6 +170,12 @@ def test_archs_embed_what_is_asked_for(tree: Path) -> None:
     make(tree, "v01")
 
 
+def test_only_a_wheel_has_code_for_gpus_that_archs_does_not_name(tree: Path) -> None:
+    assert "library/sm_120.cubin" not in make(tree, "-n", "lib", "VER=v01")
+    for goal in (("lib", "GPUS=all"), ("wheel",)):
+        assert "library/sm_120.cubin" in make(tree, "-n", *goal, "VER=v01")
+
+
 def test_a_set_has_its_own_folder(tree: Path) -> None:
     wanted = "(BF16, 128, 128, 32, 4): async+load_0_0_0_tiles"
     default_ptx = (tree / "build/v01/v01.ptx").read_text()
@@ -201,6 +207,7 @@ PEERS = ("-f", "harness/peers/peers.mk", "peer-fa3")
         (["v01", "KERNELS=(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+warp_speed"], ["warp_speed"]),
         (["v01", "CUDA=/nowhere"], ["CUDA=/nowhere: contains no bin/nvcc", "/usr/local/cuda"]),
         (["v01", "ARCHS=80 sm_90"], ["ARCHS: 'sm_90': must be a number", 'ARCHS="80 90"']),
+        (["lib", "GPUS=some"], ["GPUS=some: must be all"]),
         (["v01", "ARCHS=75"], ["ARCHS: '75': must be a number", "from 80 on"]),
         (["sass-diff", "A=v01 v01", "B=v01"], ["A='v01 v01': must be a single version"]),
         (["v01", "DEBUG=0"], ["DEBUG=0: must be 1; remove DEBUG="]),

@@ -596,7 +596,7 @@ static void other_gpus(void) {
     } cases[] = {
         {"cc=86,smem=101376", NULL, -1, 128, FL_OK, "(FP16, 128, 128, 32, 8): mma_sync+stages_2", 100, 100, 0},
         {"cc=89,smem=101376", NULL, -1, 256, FL_OK, "(FP16, 256, 64, 16, 4): mma_sync+stages_2", 100, 100, 0},
-        {"cc=120,smem=101376", NULL, -1, 96, FL_OK, "(FP16, 96, 128, 64, 8): mma_sync+stages_2", 100, 100, 0},
+        {"cc=89,smem=101376", NULL, -1, 96, FL_OK, "(FP16, 96, 128, 64, 8): mma_sync+stages_2", 100, 100, 0},
         {"cc=80,smem=166912", NULL, -1, 128, FL_OK, "(FP16, 128, 256, 32, 8): mma_sync+stages_4", 1000, 1000, 0},
         {"cc=80,smem=166912", NULL, -1, 192, FL_OK, "(FP16, 192, 128, 32, 8): mma_sync+stages_2", 1000, 1000, 0},
         {"cc=86,smem=101376", NULL, -1, 192, FL_OK, "(FP16, 192, 64, 32, 4): mma_sync+stages_2+serve", 100, 100, 1},
@@ -614,6 +614,7 @@ static void other_gpus(void) {
     with_driver("no_device", FL_GPU, FL_UNAVAILABLE, "no GPU");
     with_driver("hidden", FL_AUTO, FL_OK, "no GPU it may use");
     with_driver("cc=75", FL_GPU, FL_UNAVAILABLE, "has compute capability 7.5; the kernels need at least 8.0");
+    with_driver("cc=120", FL_GPU, FL_UNAVAILABLE, "build with: make ARCHS=\"80 90 120\" lib");
     with_driver("cc=110", FL_AUTO, FL_OK, "compute capability");
     with_driver("broken", FL_AUTO, FL_ERROR, "cuInit: CUDA_ERROR_UNKNOWN");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

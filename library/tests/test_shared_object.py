@@ -113,8 +113,8 @@ def test_it_has_the_size_that_the_page_says() -> None:
 
 
 def test_its_machine_code_is_that_of_the_executables() -> None:
-    """Assembled again without what a debugger reads: every kernel, its registers and its facts are the same. The
-    library alone has code for GPUs that nobody measured, such as sm_120."""
+    """Assembled again without what a debugger reads: every kernel, its registers and its facts are the same. A
+    wheel's library also has code for GPUs that nobody measured, such as sm_120."""
     cubins = sorted((ROOT / "build").glob("*/library/sm_*.cubin"))
     of_both = [cubin for cubin in cubins if cubin.name in ("sm_80.cubin", "sm_90.cubin", "sm_90a.cubin")]
     assert of_both
