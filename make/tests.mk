@@ -4,7 +4,8 @@
 #     library/tests/test_*.c likewise
 #     the same with the sanitizers ─► build/tests-san/test_*.tap          *.tap, test_*.py ─ pytest
 
-SAN := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all
+SAN := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all
+$(eval $(call stamp,$(BUILD)/flags/san,$$(SAN)))
 C_TESTS := $(wildcard $(addsuffix /tests/test_*.c,emulator runtime harness library))
 TAPS := $(foreach t,$(C_TESTS:.c=),$(BUILD)/tests/$(notdir $t).tap $(BUILD)/tests-san/$(notdir $t).tap)
 TEST_CODE := $(call folder,v01)/code.o $(call folder,v01)/about.o $(BUILD)/device/code.o
@@ -16,13 +17,20 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE)
 $(BUILD)/tests/bench_emu.%: $(BUILD)/tests/bench_emu.o $(OBJECTS) $(BUILD)/%/code.o $(BUILD)/%/about.o \
 		$(BUILD)/device/code.o
 	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $^ $(ALL_LDLIBS) $(linked)
-# Tests of the library call the shared object; under the sanitizers they link what it is made of.
+# Tests of the library call the shared object, which under the sanitizers also exports what it otherwise hides.
 WITH_LIBRARY = -Llib -lflashladder -Wl,-rpath,'$$ORIGIN/$(if $(VARIANT),../)../../lib' $(ALL_LDLIBS)
-LIBRARY_TESTS := $(filter-out test_choice,$(notdir $(basename $(wildcard library/tests/test_*.c))))
+WITH_SAN_LIBRARY := -L$(BUILD)/san -lflashladder -Wl,-rpath,'$$ORIGIN/../san'
+LIBRARY_TESTS := $(notdir $(basename $(wildcard library/tests/test_*.c)))
+OF_SHARED_OBJECT := $(filter-out test_choice,$(LIBRARY_TESTS))
 $(BUILD)/tests/test_choice: $(LIBRARY) $(LIBRARY_CODE)# it calls what the shared object hides
-$(BUILD)/tests-san/test_choice: $(LIBRARY:$(BUILD)/%=$(BUILD)/san/%) $(LIBRARY_CODE)
-$(LIBRARY_TESTS:%=$(BUILD)/tests/%): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE) lib/libflashladder.so
+$(OF_SHARED_OBJECT:%=$(BUILD)/tests/%): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE) lib/libflashladder.so
 	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(WITH_LIBRARY) $(linked)
+$(BUILD)/san/libflashladder.so: $(LIBRARY:$(BUILD)/%=$(BUILD)/san/%) $(IN_LIBRARY:$(BUILD)/%=$(BUILD)/san/%) $(LIBRARY_CODE)
+	$(call say,LINK,$@)$(parts) $(CC) $(SAN) $(LDFLAGS) -shared -o $(part) $^ $(ALL_LDLIBS) -Wl,-soname,$(@F) $(linked)
+$(LIBRARY:$(BUILD)/%=$(BUILD)/san/%): private SAN += -fvisibility=default
+$(LIBRARY_TESTS:%=$(BUILD)/tests-san/%): $(BUILD)/tests-san/%: $(BUILD)/tests-san/%.o \
+		$(OBJECTS:$(BUILD)/%=$(BUILD)/san/%) $(TEST_CODE) $(BUILD)/san/libflashladder.so
+	$(call say,LINK,$@)$(parts) $(CC) $(SAN) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(WITH_SAN_LIBRARY) $(ALL_LDLIBS) $(linked)
 # Run by hand, where there is a GPU: it compares the library with the harness's own launches of attention/wgmma.
 $(BUILD)/tests/gpu_library: $(BUILD)/tests/gpu_library.o $(OBJECTS) $(call folder,attention.wgmma)/code.o \
 		$(call folder,attention.wgmma)/about.o $(call device_of,attention.wgmma) lib/libflashladder.so
@@ -33,16 +41,15 @@ $(BUILD)/tests/libcuda.so.1: harness/tests/faulty_cuda.c $(EMULATED)/libcuda.so.
 	$(call say,LINK,$@)$(parts) $(CC) $(ALL_CFLAGS) -MF $(part).d -shared -fvisibility=default -Wl,-soname,$(@F) \
 		-o $(part) $< $(ALL_LDLIBS) $(linked)
 $(BUILD)/tests/test_gpu.tap $(BUILD)/tests-san/test_gpu.tap: $(BUILD)/tests/libcuda.so.1
-$(LIBRARY_TESTS:%=$(BUILD)/tests-san/%): $(LIBRARY:$(BUILD)/%=$(BUILD)/san/%) $(LIBRARY_CODE)
 $(BUILD)/tests-san/%: $(BUILD)/tests-san/%.o $(OBJECTS:$(BUILD)/%=$(BUILD)/san/%) $(TEST_CODE)
 	$(call say,LINK,$@)$(parts) $(CC) $(SAN) $(LDFLAGS) -o $(part) $^ $(ALL_LDLIBS) $(linked)
 $(BUILD)/tests/%.o: %.c $(BUILD)/flags/cc
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(call compile)
-$(BUILD)/tests-san/%.o: %.c $(BUILD)/flags/cc
+$(BUILD)/tests-san/%.o: %.c $(BUILD)/flags/cc $(BUILD)/flags/san
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(call compile,$(SAN))
-$(BUILD)/san/%.o: %.c $(BUILD)/flags/cc
+$(BUILD)/san/%.o: %.c $(BUILD)/flags/cc $(BUILD)/flags/san
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(call compile,$(SAN) -I$(BUILD))
 # A failing program does not stop make: pytest reads its exit status from the last line. A .tap that is there is whole.
