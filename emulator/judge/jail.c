@@ -231,7 +231,8 @@ static outcome watch(const options *o, pid_t program, int folder) {
         pid_t ended_process;
         while ((ended_process = waitpid(-1, &status, WNOHANG)) > 0) {
             if (ended_process != program) continue;
-            return how_it_ended(status);
+            const outcome left = check_limits(o, begin, folder); /* it may end because it could start no more */
+            return left.how == TOO_MANY_PROCESSES ? left : how_it_ended(status);
         }
         const outcome beyond = check_limits(o, begin, folder);
         if (beyond.how != EXITED) return beyond;
