@@ -10,10 +10,10 @@ import numpy as np
 from analysis.building import built
 from analysis.errors import DONE, AnalysisError
 from analysis.files import write_atomically
+from analysis.judge import machine
 from analysis.judge import problem as problems
 from analysis.judge.compare import lint
 from analysis.judge.judge import judge
-from analysis.judge.machine import Limits
 from analysis.judge.page import page
 from analysis.judge.problem import load_problem, shipped
 from analysis.judge.record import Options
@@ -80,7 +80,8 @@ def run_judge(args: argparse.Namespace) -> int:
         raise AnalysisError("--seconds and --memory must be at least 1")
     _refuse_time(args, problem)
     built("judge-tools")
-    limits = Limits(seconds=args.seconds, memory=args.memory, weak=args.weak_jail)
+    machine.refuse_unknown_gpu(args.arch, args.gpu)
+    limits = machine.Limits(seconds=args.seconds, memory=args.memory, weak=args.weak_jail)
     shapes = not args.small_shapes, args.time, args.baseline
     options = Options(args.arch, args.gpu, args.python, limits, args.save, *shapes)
     verdict = judge(problem, args.submission, options, args.seed)

@@ -157,6 +157,16 @@ def submission_environment(arch: str, gpu: str, folder: Path, runs: bool = True)
     )
 
 
+def refuse_unknown_gpu(arch: str, gpu: str) -> None:
+    """Raise if the emulated driver knows no such architecture or GPU."""
+    ask = "import ctypes; raise SystemExit(ctypes.CDLL('libcuda.so.1').cuInit(0))"
+    wanted = {"LD_LIBRARY_PATH": str(emulated()), "EMULATED_GPU_ARCH": arch, "EMULATED_GPU_MODEL": gpu}
+    done = subprocess.run([sys.executable, "-c", ask], env=wanted, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().removeprefix("emulated GPU: ")
+        raise AnalysisError(said.replace("EMULATED_GPU_ARCH=", "--arch ").replace("EMULATED_GPU_MODEL=", "--gpu "))
+
+
 def interpreter(name: str) -> str:
     """Absolute path of the Python that runs submissions: this one, or the one that --python names."""
     path = Path(name or sys.executable)

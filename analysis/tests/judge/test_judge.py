@@ -203,6 +203,8 @@ def test_a_file_beside_the_submission_is_taken_with_its_folder_alone(
         (("attention_forward", "kernels/mma_sync/v18_wide_cta.cu"), "B_r 256 and B_c 64 must divide the lengths"),
         (("softmax", "kernels/mma_sync/v07_autotune.cu"), "a kernel of the ladder solves attention_forward alone"),
         (("softmax", "README.md", "--baseline", "x.py"), "--baseline is for --time"),
+        (("softmax", "README.md", "--arch", "sm_8"), "--arch sm_8 is none of sm_80, "),
+        (("softmax", "README.md", "--gpu", "h100"), "--gpu h100 is none of small, A100, "),
         (("softmax", "README.md"), "README.md: must be a Python module"),
         (("softmax", "docs"), "docs: must hold submission.py, or one .py or .cu file"),
         (
