@@ -9,6 +9,7 @@ memory, processes and files (emulator/judge/README.md).
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -18,12 +19,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from analysis.errors import FAILED as SYSTEM_FAILED
 from analysis.errors import AnalysisError
 from analysis.files import in_checkout, root
 from analysis.machine_code.toolkit import find_tool
 
 EXITED, FAILED, SIGNAL, TIMEOUT, MEMORY, PROCESSES, FILES, UNAVAILABLE = 0, 1, 11, 12, 13, 14, 15, 20
 MOST_BYTES = 256 << 20  # of a file that a jail has left
+PATH = "/usr/bin:/bin"  # for submissions
 
 
 WEAK = (
@@ -36,6 +39,12 @@ class NoJail(AnalysisError):
     """This machine cannot run the jail."""
 
     status = UNAVAILABLE
+
+
+class NoTool(AnalysisError):
+    """This machine lacks what a submission needs to be compiled, so nothing is known of the submission."""
+
+    status = SYSTEM_FAILED
 
 
 @dataclass(frozen=True)
@@ -132,7 +141,7 @@ def submission_environment(arch: str, gpu: str, folder: Path, runs: bool = True)
     return (
         compiler
         | {
-            "PATH": ":".join([*([str(Path(compiler["JUDGE_NVCC"]).parent)] if compiler else []), "/usr/bin", "/bin"]),
+            "PATH": ":".join([*([str(Path(compiler["JUDGE_NVCC"]).parent)] if compiler else []), PATH]),
             "LD_LIBRARY_PATH": library,
             "TRITON_LIBCUDA_PATH": library,
             "TRITON_PTXAS_PATH": ptxas,
@@ -165,6 +174,19 @@ def refuse_unknown_gpu(arch: str, gpu: str) -> None:
     if done.returncode:
         said = done.stderr.strip().removeprefix("emulated GPU: ")
         raise AnalysisError(said.replace("EMULATED_GPU_ARCH=", "--arch ").replace("EMULATED_GPU_MODEL=", "--gpu "))
+
+
+def refuse_missing_tool(said: str, python: str) -> None:
+    """Raise if the output of a submission complains about a compiler that this machine really lacks."""
+    if "No such file or directory: 'nvcc'" in said:
+        find_tool("nvcc")
+    if "Failed to find C compiler" in said and not any(shutil.which(each, path=PATH) for each in ("gcc", "clang")):
+        raise NoTool(f"Triton needs a C compiler, and {PATH} has none: install gcc and python3-dev")
+    if "Python.h: No such file" in said:
+        ask = "import sysconfig; print(sysconfig.get_path('include'))"
+        folder = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False).stdout.strip()
+        if not Path(folder, "Python.h").exists():
+            raise NoTool(f"Triton needs {folder}/Python.h: install the headers of this Python, such as python3-dev")
 
 
 def interpreter(name: str) -> str:

@@ -34,6 +34,9 @@ REGISTERS = re.compile(
 )
 
 MISSING = re.compile(r"No module named '(\w+)|fatal error: (\S+): No such file|No such file or directory: '([^']+)'")
+LAST_WORDS = 20_000  # bytes of the output that are looked at
+COMPILER_ERROR = re.compile(r"(?:RuntimeError: nvcc: )?(?:/\S*/)?(.*\b(?:fatal )?error: .*)")  # of nvcc, gcc or clang
+FRAME = re.compile(r'File ".*/files/(\S+)", line (\d+)')  # of a traceback, in the submission
 
 
 @dataclass(frozen=True)
@@ -109,9 +112,10 @@ class Recorder:
         self._write_request(case, rng)
         self._restore_modules()
         inside = machine.inside(self.folder, self.options.limits)
+        python = machine.interpreter(self.options.python)
         ended = machine.in_jail(
             self.folder,
-            [machine.interpreter(self.options.python), str(inside / "run_submission.py"), "request.json"],
+            [python, str(inside / "run_submission.py"), "request.json"],
             machine.submission_environment(self.options.arch, self.options.gpu, inside, runs),
             self.options.limits,
         )
@@ -119,7 +123,10 @@ class Recorder:
         path = self.folder.parent / f"recording.{self.count}"
         path.write_bytes(machine.read_plain(self.folder / "recording"))
         recording = read_recording(self.problem, path, ended, case)
-        left = neighbor(self.submission, ended.said) if recording.fault else ""
+        if not recording.fault:
+            return recording
+        machine.refuse_missing_tool(ended.said, python)
+        left = neighbor(self.submission, ended.said) or missing_package(ended.said, python)
         return replace(recording, fault=f"{recording.fault}; {left}") if left else recording
 
     def _restore_modules(self) -> None:
@@ -193,6 +200,12 @@ def neighbor(submission: Path, said: str) -> str:
     return f"{found} lies beside {submission.name}, which is judged alone: name a folder that holds both"
 
 
+def missing_package(said: str, python: str) -> str:
+    """Say how to install what the submission imports; "" if it found all."""
+    missing = re.search(r"^ModuleNotFoundError: No module named '(\w+)", said, re.M)
+    return f"install {missing[1]} for {python}, or name a Python that has it by --python" if missing else ""
+
+
 def _entry_of(folder: Path) -> str:
     names = [path.name for path in sorted(folder.iterdir()) if path.suffix in (".py", ".cu")]
     if "submission.py" in names:
@@ -234,9 +247,18 @@ def _mechanism(ended: machine.Ended) -> str:
 
 def explained(fault: str, ended: machine.Ended) -> str:
     """The fault, how the process ended if not by itself, and its last words."""
-    last = ended.said.splitlines()[-1][:200] if ended.said else ""
-    parts = [fault, ended.message if ended.status != machine.EXITED else "", f"its last line: {last}" if last else ""]
+    parts = [fault, ended.message if ended.status != machine.EXITED else "", last_words(ended.said)]
     return "; ".join(part for part in parts if part)
+
+
+def last_words(said: str) -> str:
+    """The first error of a compiler, else the last line, and the line of the submission that a traceback ends with."""
+    lines = [line[:300] for line in said[-LAST_WORDS:].splitlines()]  # short: a submission may print anything
+    errors = [found[1] for line in lines if (found := COMPILER_ERROR.match(line))]
+    frames = [found.groups() for line in lines if (found := FRAME.search(line))]
+    if errors or not lines:
+        return errors[0] if errors else ""
+    return f"{f'line {frames[-1][1]} of {frames[-1][0]}' if frames else 'its last line'}: {lines[-1][:200]}"
 
 
 def list_operations(path: Path) -> tuple[Operation, ...] | str:

@@ -150,7 +150,7 @@ class Verdict:
                 lines.append(f"  {point.mechanism}: {meanings[point.mechanism]}" + (f" ({where})" if where else ""))
                 lines.append(f"      {point.evidence}")
         lines += [f"  note: {note}" for note in self.notes]
-        for each in self.cases:
+        for each in (case for case in self.cases if case.replays):
             work = (
                 f"{each.warp_instructions} warp instructions, {each.bytes_moved} bytes moved (floor {each.bytes_floor})"
             )

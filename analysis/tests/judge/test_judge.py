@@ -218,6 +218,21 @@ def test_usage_errors_are_2(words: tuple[str, ...], said: str) -> None:
     assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("one.py", "def f(:", "exit status 1; line 1 of one.py: SyntaxError: invalid syntax"),
+        ("one.py", "import no_such_package", f"install no_such_package for {sys.executable}, or name a Python that"),
+        ("one.cu", "__global__ void f() { int x = y; }", 'one.cu(1): error: identifier "y" is undefined'),
+    ],
+)
+@pytest.mark.usefixtures("jail")
+def test_an_error_of_the_submission_is_shown_with_its_line(file: str, text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text(text)
+    done = command("softmax", tmp_path / file)
+    assert done.returncode == 5 and said in done.stdout and "0 replays" not in done.stdout, done.stdout
+
+
 def test_without_a_gpu_nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(root() / "lib/emulated"))
     done = command("softmax", EXAMPLES / "softmax.cu", "--time")

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from analysis.errors import AnalysisError
-from analysis.judge import work
+from analysis.judge import machine, work
 from analysis.judge.arrays import E4M3, Tensor, from_floats, to_floats
 from analysis.judge.compare import lint, wrong_values
 from analysis.judge.dataflow import Flow, kernel_lines
+from analysis.judge.machine import NoTool, refuse_missing_tool
 from analysis.judge.outcomes import marked, outcomes_of
 from analysis.judge.problem import load_problem, shipped
+from analysis.judge.record import last_words
 from analysis.judge.schema import SCHEMA
 from analysis.judge.timing import AGAIN, BASELINE, SUBMISSION, Work, arch_for, decide
 from analysis.judge.verdict import REJECTIONS, RESERVATIONS, STATUS_OF_MECHANISM, Point, Verdict
@@ -237,3 +239,30 @@ def test_what_times_decide(submission: dict[str, float], again: dict[str, float]
 
 def test_machine_code_is_of_the_gpu_or_of_the_features_that_the_module_asks_for() -> None:
     assert [arch_for(f".version 8.0\n.target {each}\n", "9.0") for each in ("sm_80", "sm_90a")] == ["sm_90", "sm_90a"]
+
+
+def test_a_compiler_that_this_machine_lacks_is_no_fault_of_the_submission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho {tmp_path}\n")
+    python.chmod(0o755)
+    no_compiler, no_header = (
+        "RuntimeError: Failed to find C compiler.",
+        "main.c:3:10: fatal error: Python.h: No such file",
+    )
+    with pytest.raises(NoTool, match=f"Triton needs {tmp_path}/Python.h: install") as raised:
+        refuse_missing_tool(no_header, str(python))
+    assert raised.value.status == 3
+    (tmp_path / "Python.h").touch()
+    refuse_missing_tool(no_header, str(python))  # the machine has it: the submission said so
+    monkeypatch.setattr(machine, "PATH", str(tmp_path))
+    with pytest.raises(NoTool, match="install gcc and python3-dev"):
+        refuse_missing_tool(no_compiler, str(python))
+    (tmp_path / "gcc").write_text("")
+    (tmp_path / "gcc").chmod(0o755)
+    refuse_missing_tool(no_compiler, str(python))
+
+
+def test_a_long_line_of_output_is_cut() -> None:
+    assert last_words("/" * (1 << 20)) == "its last line: " + "/" * 200
