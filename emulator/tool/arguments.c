@@ -416,9 +416,10 @@ bool emu_arguments_pack(argument_list *list, const emu_entry_info *entry, const 
         const char *colon = strchr(specs[i], ':'), *wanted = entry->param_types[i];
         const number_type *type = colon ? find_type(specs[i], (size_t)(colon - specs[i])) : NULL;
         if (type && wanted[0] != 'b' && (type->kind == FLOATING) != (wanted[0] == 'f'))
-            return emu_fail(error,
-                            "argument %d: '%s' is a number of another kind than parameter %d of %s; write %c%s%s", i,
-                            specs[i], i, entry->name, wanted[0] == 's' ? 'i' : wanted[0], wanted + 1, colon);
+            return emu_fail(
+                error, "argument %d: '%s' is a number of another kind than parameter %d of %s; write %c%s%s%s%s", i,
+                specs[i], i, entry->name, wanted[0] == 's' ? 'i' : wanted[0], wanted + 1, colon,
+                strcmp(wanted, "u64") ? "" : ", or for a buffer buf:", strcmp(wanted, "u64") ? "" : specs[i]);
         if (value.size != entry->param_sizes[i]) {
             return emu_fail(error, "argument %d: '%s' has %zu bytes, but parameter %d of %s has %" PRIu32, i, specs[i],
                             value.size, i, entry->name, entry->param_sizes[i]);
