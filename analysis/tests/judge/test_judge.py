@@ -1,9 +1,12 @@
 """The judge on submissions of its corpus, and on submissions that attack the machine it runs on."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from analysis.judge.corpus import (
     ATTACKS,
     BEGIN,
     END,
+    FOLDER,
     HONEST,
     MISTAKES,
     PAGE,
@@ -24,8 +28,11 @@ from analysis.judge.corpus import (
     read_record,
     tables,
 )
+from analysis.judge.judge import judge
+from analysis.judge.problem import load_problem
+from analysis.judge.record import Options
 from analysis.judge.schema import SCHEMA
-from analysis.judge.verdict import REJECTED, STATUS_OF_MECHANISM
+from analysis.judge.verdict import ACCEPTED, REJECTED, RESERVED, STATUS_OF_MECHANISM
 
 ENTRIES = {each.name: each for each in entries()}
 EXAMPLES = root() / "examples/judge"
@@ -119,6 +126,52 @@ def test_a_kernel_that_is_right_for_small_shapes_alone_is_found_at_the_timed_sha
     verdict = judge_entry(ENTRIES["one_sequence_of_the_judge"])
     assert [point.mechanism for point in verdict.reservations] == ["sample"], verdict.as_text()
     assert verdict.reservations[0].evidence.startswith("8 of 64 CTAs wrote 0 of "), verdict.as_text()
+
+
+# What the page does not promise: a submission that shows it, and its verdict in spite of that.
+HOLES = {
+    "Speed": (
+        "from kernels import softmax\ndef custom_kernel(data): return softmax(data, softmax(data, softmax(data)))",
+        ACCEPTED,
+    ),
+    "Other shapes": (
+        """
+from kernels import SOFTMAX, START, changed, softmax
+SOURCE = changed(SOFTMAX, (START, "if (columns == 777) return;" + START))
+def custom_kernel(data): return softmax(data, source=SOURCE)
+""",
+        ACCEPTED,
+    ),
+    "Secrets": (ENTRIES["secret_in_a_pole"].text, ACCEPTED),
+    "A GPU": (  # PTX says nothing of the NaN of an atomic
+        """
+from kernels import SOFTMAX, START, WRITE, changed, softmax
+NAN = "__shared__ float s; if (!threadIdx.x) s = __uint_as_float(0x7f800001); __syncthreads(); "
+NAN += "if (!threadIdx.x) atomicAdd(&s, 1); __syncthreads(); unsigned nan = __float_as_uint(s);"
+SOURCE = changed(SOFTMAX, (START, NAN + START), (WRITE, WRITE + " + (nan ^ 0x7fffffff)"))
+def custom_kernel(data): return softmax(data, source=SOURCE)
+""",
+        ACCEPTED,
+    ),
+    "Libraries": (ENTRIES["machine_code_alone"].text, RESERVED),
+}
+
+
+@pytest.mark.parametrize("hole", HOLES)
+@pytest.mark.usefixtures("jail")
+def test_what_the_judge_does_not_promise(hole: str, tmp_path: Path) -> None:
+    text, expected = HOLES[hole]
+    for module in FOLDER.glob("*.py"):
+        shutil.copy(module, tmp_path)
+    (tmp_path / "submission.py").write_text(text)
+    problem = load_problem("softmax")
+    verdict = judge(replace(problem, cases=problem.cases[:1]), tmp_path, Options(timed_shapes=False))
+    assert (verdict.verdict, verdict.times) == (expected, []), verdict.as_text()
+
+
+def test_each_thing_that_the_judge_does_not_promise_has_a_test() -> None:
+    _, _, named = read_text(root() / PAGE).partition("## What it does not promise")
+    assert re.findall(r"^- \*\*(.*?)\.?\*\*", named.partition("##")[0], re.M) == [*HOLES, "The jail"]
 
 
 # A submission that harms the machine it runs on: how it ends, within 3 seconds.
