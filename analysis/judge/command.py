@@ -25,6 +25,7 @@ EPILOG = """exit status:
   2 usage      3 failure of the system or of the judge
   5 the submission broke the contract: it raised an error, returned another array, or never reached the GPU
   11 ended by a signal   12 never returned   13 too much memory   14 too many processes   15 too much written to files
+  16 tried to end the process that watches it
   20 this machine cannot run the jail   21 --time found no GPU
 """
 

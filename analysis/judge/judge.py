@@ -231,6 +231,9 @@ class Judging:
             self.verdict.reserve(Point("another program", differs, case_text(case)))
 
     def _look_at_host(self, recording: Recording, case: str) -> None:
+        for race in recording.of_call("race"):  # of two streams; a replay has one
+            said = ": ".join(line.strip() for line in race.text.splitlines()[:2])
+            self.verdict.reject(Point("race", said[:300], case))
         if recording.of_call("host"):
             self.verdict.reject(Point("host function", "a callback in a stream", case))
         if not recording.of_call("launch"):
@@ -263,12 +266,15 @@ class Judging:
         settings += [Setting(f"poison {each}", "normal", normal, poison=each) for each in POISONS]
         settings += [Setting(f"schedule {each}", "normal", normal, schedule=each) for each in SCHEDULES]
         settings += [Setting("second call", "normal", normal, calls=2)]
-        noises = [int(each) for each in self.rng.integers(1, 1 << 31, size=NOISES)]
-        settings += [Setting("noise", "normal", normal, noise=each) for each in noises]
+        settings += [Setting("noise", "normal", normal, noise=each) for each in self._noises(NOISES)]
         kinds = self.problem.kinds[1:]
         return settings + [
-            Setting(kind, kind, self.problem.generate(case, kind, self.rng), follows=True) for kind in kinds
+            Setting(kind, kind, self.problem.generate(case, kind, self.rng), noise=noise, follows=True)
+            for kind, noise in zip(kinds, self._noises(len(kinds)), strict=True)
         ]
+
+    def _noises(self, count: int) -> list[int]:
+        return [int(each) for each in self.rng.integers(1, 1 << 31, size=count)]
 
     def _replay_all(self, recording: Recording, case: Case, index: int, settings: Sequence[Setting]) -> list[Replayed]:
         inputs, outputs = self.problem.inputs(case), self.problem.outputs(case)

@@ -24,7 +24,7 @@ from analysis.errors import AnalysisError
 from analysis.files import in_checkout, root
 from analysis.machine_code.toolkit import find_tool
 
-EXITED, FAILED, SIGNAL, TIMEOUT, MEMORY, PROCESSES, FILES, UNAVAILABLE = 0, 1, 11, 12, 13, 14, 15, 20
+EXITED, FAILED, SIGNAL, TIMEOUT, MEMORY, PROCESSES, FILES, ATTACKED, UNAVAILABLE = 0, 1, 11, 12, 13, 14, 15, 16, 20
 MOST_BYTES = 256 << 20  # of a file that a jail has left
 PATH = "/usr/bin:/bin"  # for submissions
 
@@ -106,7 +106,7 @@ def in_jail(folder: Path, command: Sequence[str], environment: Mapping[str, str]
         message = json.loads(report.read_text(encoding="utf-8"))["message"] if report.is_file() else ""
     if done.returncode == UNAVAILABLE:
         raise NoJail(f"judge-jail: {message or done.stderr.strip()}. --weak-jail judges without them: {WEAK}")
-    if done.returncode not in (EXITED, FAILED, SIGNAL, TIMEOUT, MEMORY, PROCESSES, FILES):
+    if done.returncode not in (EXITED, FAILED, SIGNAL, TIMEOUT, MEMORY, PROCESSES, FILES, ATTACKED):
         raise AnalysisError(f"judge-jail ended with status {done.returncode}: {done.stderr.strip()[-400:]}")
     said = [
         text

@@ -229,6 +229,7 @@ MECHANISM_OF_STATUS = {
     machine.PROCESSES: "processes",
     machine.FILES: "files",
     machine.SIGNAL: "signal",
+    machine.ATTACKED: "attack",
 }
 MECHANISM_OF_ERROR = {  # a limit that the program noticed itself
     "files": re.compile("File too large|No space left on device"),

@@ -17,6 +17,7 @@ REJECTIONS = {
     "processes": "the submission started more processes than it may",
     "files": "the submission wrote more to files than it may",
     "signal": "the submission ended by a signal before it returned",
+    "attack": "the submission tried to end the process that watches it",
     "contract": "the submission did not return what the problem asks for",
     "host function": "a function of the host ran inside the call",
     "host computed": "nothing on the GPU computes the result from the inputs",
@@ -49,7 +50,15 @@ RESERVATIONS = {
 }
 # Exit statuses. Those from 11 on are of the jail (emulator/judge/README.md).
 STATUS = {ACCEPTED: 0, REJECTED: 1, RESERVED: 4}
-STATUS_OF_MECHANISM = {"contract": 5, "signal": 11, "timeout": 12, "memory": 13, "processes": 14, "files": 15}
+STATUS_OF_MECHANISM = {
+    "contract": 5,
+    "signal": 11,
+    "timeout": 12,
+    "memory": 13,
+    "processes": 14,
+    "files": 15,
+    "attack": 16,
+}
 
 
 @dataclass(frozen=True)

@@ -298,6 +298,8 @@ void record_launch(const kernel_launch *k);
 void record_stream(uint64_t id);
 void record_event(const char *kind, uint64_t id);
 void record_host_function(void);
+/* A race of the operation that was recorded last with one of another stream. */
+void record_race(const char *name, const char *message);
 
 /* Arguments of cuTensorMapEncodeTiled. */
 typedef struct tensor_map_request {

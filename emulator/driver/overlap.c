@@ -186,8 +186,9 @@ bool overlap_is_watched(void) {
     return watches;
 }
 
-/* Findings of the operation with those of other lanes that are not ordered before it. */
+/* Findings of the operation with those of other lanes that are not ordered before it. A recording has the first. */
 static void compare(const emu_footprint *now, const char *name) {
+    bool is_recorded = false;
     for (unsigned i = LEGACY_LANE; i < lane_count; i++) {
         const uint64_t known = time_in(&lanes[current].clock, i);
         for (const kept_operation *k = lanes[i].last; i != current && k && k->number > known; k = k->before) {
@@ -195,6 +196,8 @@ static void compare(const emu_footprint *now, const char *name) {
             if (!emu_compare_footprints(the_driver()->device, now, k->footprint, getenv("EMULATED_GPU_IGNORE"), &found))
                 continue;
             note_finding_of(&found, name);
+            if (!is_recorded) record_race(name, found.message);
+            is_recorded = true;
             free((void *)(uintptr_t)found.message);
         }
     }

@@ -178,6 +178,16 @@ void record_host_function(void) {
     record(NULL, 0, "host");
 }
 
+void record_race(const char *name, const char *message) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *to = is_recording() ? open_memstream(&text, &bytes) : NULL;
+    if (!to) return;
+    fprintf(to, "%s: %s", name, message);
+    if (!fclose(to)) record(text, bytes, "race");
+    free(text);
+}
+
 /* ---- marks ---- */
 
 /* A mark of the recorded program: where a call begins and ends, and what its inputs and outputs are. */

@@ -49,7 +49,7 @@ static const char help[] =
     "\n"
     "Exit status: 0 the program succeeded, 1 it failed, 11 it was ended by a signal, 12 time, 13 memory, 14 "
     "processes,\n"
-    "15 files; 20 this system has no namespaces for ordinary users, 2 usage.\n";
+    "15 files, 16 it sent a signal to the jail; 20 this system has no namespaces for ordinary users, 2 usage.\n";
 
 typedef enum ending {
     EXITED = 0,
@@ -60,6 +60,7 @@ typedef enum ending {
     TOO_MUCH_MEMORY = 13,
     TOO_MANY_PROCESSES = 14,
     TOO_LARGE_FILES = 15,
+    ATTACKED = 16,
     UNAVAILABLE = 20,
 } ending;
 
@@ -214,6 +215,7 @@ static outcome check_limits(const options *o, double begin, int folder) {
 static outcome how_it_ended(int status) {
     const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128; /* as a shell tells it */
     if (signal == SIGXFSZ) return ended(TOO_LARGE_FILES, signal, "a file exceeded its limit");
+    if (signal == SIGSYS) return ended(ATTACKED, signal, "it sent a signal to the process that watches it");
     if (WIFSIGNALED(status)) return ended(SIGNALED, signal, "ended by signal %d (%s)", signal, strsignal(signal));
     return ended(WEXITSTATUS(status) ? FAILED : EXITED, WEXITSTATUS(status), "exit status %d", WEXITSTATUS(status));
 }
@@ -345,6 +347,7 @@ static bool write_report(const char *path, const outcome *told) {
                                         [TOO_MUCH_MEMORY] = "memory",
                                         [TOO_MANY_PROCESSES] = "processes",
                                         [TOO_LARGE_FILES] = "files",
+                                        [ATTACKED] = "attacked",
                                         [UNAVAILABLE] = "unavailable"};
     fprintf(to, "{\"ended\": \"%s\", \"status\": %d, \"seconds\": %.3f, \"message\": ", names[told->how], told->status,
             told->seconds);

@@ -33,8 +33,8 @@ bool jail_map_user(uid_t outer, gid_t group);
 /* Make everything read-only except a folder of its own, with a small /dev, a new /proc and an empty /run. Returns the
  * name of the step that failed, with errno set; NULL where none did. */
 const char *jail_make_room(const jail_limits *limits);
-/* Forbid system calls for this process and its children. Without namespaces (not apart) also sockets, and signals to
- * other processes. False, with errno set. */
+/* Forbid system calls for this process and its children, and end one that sends a signal to the parent of this process.
+ * Without namespaces (not apart) also forbid sockets, and signals to other processes. False, with errno set. */
 bool jail_filter(bool apart);
 /* Without namespaces: let this process and its children write below the working folder only, and to /dev/null. False
  * where Linux lacks Landlock (5.13). */

@@ -1,5 +1,6 @@
 /* jail_filter.c - system calls that a program in the jail may not make: those that reach other processes, the kernel's
- * own state, namespaces, and sockets of the file system. They fail with EPERM. */
+ * own state, namespaces, sockets of the file system, and memory that no process shows. They fail with EPERM. A signal
+ * to its parent, which watches it, ends the program. */
 #include "jail.h"
 
 #include <errno.h>
@@ -59,12 +60,17 @@ static const int FORBIDDEN[] = {
     SYS_acct,
     SYS_syslog,
     SYS_quotactl,
+    SYS_memfd_create,
+    SYS_shmget,
 };
 
-/* System calls that reach the network and the processes of the system if the jail has no namespaces. */
-static const int FORBIDDEN_WEAKLY[] = {
-    SYS_socket,  SYS_tkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo, SYS_pidfd_open, SYS_pidfd_send_signal,
-    SYS_truncate};
+/* System calls that reach the network and the processes of the system if the jail has no namespaces, or leave something
+ * in it. */
+static const int FORBIDDEN_WEAKLY[] = {SYS_socket,          SYS_tkill,
+                                       SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo,
+                                       SYS_pidfd_open,      SYS_pidfd_send_signal,
+                                       SYS_truncate,        SYS_semget,
+                                       SYS_msgget,          SYS_mq_open};
 static const int OWN_PROCESS_ONLY[] = {SYS_kill, SYS_tgkill,
                                        SYS_prlimit64}; /* their first argument: 0, or its number */
 
@@ -72,6 +78,9 @@ enum {
     CALLS = sizeof FORBIDDEN / sizeof FORBIDDEN[0],
     WEAKLY = sizeof FORBIDDEN_WEAKLY / sizeof FORBIDDEN_WEAKLY[0],
     OWN = sizeof OWN_PROCESS_ONLY / sizeof OWN_PROCESS_ONLY[0],
+    OWN_LENGTH = 6,
+    SIGNALS = 2,
+    SIGNAL_LENGTH = 7,
 };
 
 #define LOAD(member) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, member))
@@ -89,19 +98,36 @@ static size_t forbid(struct sock_filter *to, const int *calls, size_t count) {
 
 /* The program, whose number this process already has, may end itself, but no other process of the user. */
 static size_t forbid_others(struct sock_filter *to) {
-    enum { LENGTH = 6 };
     for (size_t i = 0; i < OWN; i++) {
-        const struct sock_filter one[LENGTH] = {
-            SKIP_UNLESS(OWN_PROCESS_ONLY[i], LENGTH - 1),
+        const struct sock_filter one[OWN_LENGTH] = {
+            SKIP_UNLESS(OWN_PROCESS_ONLY[i], OWN_LENGTH - 1),
             LOAD(args[0]),
             BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 2, 0),
             BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)getpid(), 1, 0),
             FAIL(EPERM),
             RETURN(SECCOMP_RET_ALLOW),
         };
-        memcpy(to + LENGTH * i, one, sizeof one);
+        memcpy(to + OWN_LENGTH * i, one, sizeof one);
     }
-    return LENGTH * (size_t)OWN;
+    return OWN_LENGTH * (size_t)OWN;
+}
+
+/* Signal 0 only asks whether a process exists. */
+static size_t end_if_it_signals_its_parent(struct sock_filter *to) {
+    static const int calls[SIGNALS] = {SYS_kill, SYS_tgkill};
+    for (size_t i = 0; i < SIGNALS; i++) {
+        const struct sock_filter one[SIGNAL_LENGTH] = {
+            SKIP_UNLESS(calls[i], SIGNAL_LENGTH - 1),
+            LOAD(args[i + 1]), /* the signal */
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 3, 0),
+            LOAD(args[0]),
+            SKIP_UNLESS(getppid(), 1),
+            RETURN(SECCOMP_RET_KILL_PROCESS),
+            LOAD(nr),
+        };
+        memcpy(to + SIGNAL_LENGTH * i, one, sizeof one);
+    }
+    return SIGNAL_LENGTH * (size_t)SIGNALS;
 }
 
 bool jail_filter(bool apart) {
@@ -122,9 +148,10 @@ bool jail_filter(bool apart) {
         RETURN(SECCOMP_RET_ALLOW),
     };
     enum { HEAD = sizeof head / sizeof head[0], TAIL = sizeof tail / sizeof tail[0] };
-    struct sock_filter filter[HEAD + 2 * (CALLS + WEAKLY) + 6 * OWN + TAIL];
+    struct sock_filter filter[HEAD + SIGNALS * SIGNAL_LENGTH + 2 * (CALLS + WEAKLY) + OWN * OWN_LENGTH + TAIL];
     memcpy(filter, head, sizeof head);
     size_t count = HEAD;
+    count += end_if_it_signals_its_parent(filter + count);
     count += forbid(filter + count, FORBIDDEN, CALLS);
     if (!apart) count += forbid(filter + count, FORBIDDEN_WEAKLY, WEAKLY);
     if (!apart) count += forbid_others(filter + count);

@@ -34,6 +34,7 @@ static const struct {
     [RECORD_EVENT] = {"event", 1, false},
     [RECORD_WAIT] = {"wait", 1, false},
     [RECORD_HOST] = {"host", 0, false},
+    [RECORD_RACE] = {"race", 0, true},
     [RECORD_MARK] = {"mark", 0, true},
 };
 

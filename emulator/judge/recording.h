@@ -37,6 +37,7 @@ typedef enum record_kind {
     RECORD_EVENT,
     RECORD_WAIT,
     RECORD_HOST,
+    RECORD_RACE,
     RECORD_MARK,
     RECORD_KINDS
 } record_kind;

@@ -432,7 +432,7 @@ static bool run_write(replay *r, const record *at) {
 }
 
 /* The operations run one after another on one stream, which is what the emulator did when they were recorded. So
- * streams and events need nothing; marks and refusals are for others. */
+ * streams and events need nothing; marks, races and refusals are for others. */
 static bool (*const RUN[RECORD_KINDS])(replay *, const record *) = {
     [RECORD_ALLOC] = run_alloc,   [RECORD_FREE] = run_free,         [RECORD_MODULE] = run_module,
     [RECORD_UNLOAD] = run_unload, [RECORD_VARIABLE] = run_variable, [RECORD_WRITE] = run_write,

@@ -15,99 +15,145 @@ void emu_set_noise(uint64_t number) {
 
 /* ---- values ---- */
 
-/* -1, 0 or 1 for a value. */
-static inline int32_t step_of(uint64_t bits) {
-    return (int32_t)(emu_mix(bits ^ seed) % 3) - 1;
+/* A NaN of the format with this infinity gets other bits after its first. */
+static inline uint64_t drawn_nan(uint64_t bits, uint64_t infinity) {
+    const uint64_t last = infinity & -infinity; /* of the exponent */
+    const bool is_nan = (bits & (infinity | (last - 1))) > infinity;
+    return is_nan ? infinity | last >> 1 | (emu_mix(seed) & ((last >> 1) - 1)) : bits;
 }
 
-static inline uint32_t drawn_f32(uint32_t bits) {
-    const uint32_t exponent = bits & 0x7f800000u;
-    const bool fixed = !exponent || exponent == 0x7f800000u || !(bits & 0x7fffffu);
-    return fixed ? bits : bits + (uint32_t)step_of(bits);
+/* Other numbers change by 1 in this digit, where 0 is the last. */
+static inline uint64_t drawn_digit(uint64_t bits, uint64_t infinity, int digit) {
+    const uint64_t fraction = (infinity & -infinity) - 1, exponent = bits & infinity;
+    const bool fixed = !exponent || exponent == infinity || !(bits & fraction);
+    const uint64_t step = emu_mix(bits ^ seed) % 3 - 1;
+    return fixed ? drawn_nan(bits, infinity) : bits + (step << digit);
 }
 
-/* Value in a 16-bit format with this many fraction bits. */
-static inline uint32_t drawn_half(uint32_t bits, int fraction) {
-    const uint32_t infinity = 0x7fffu >> fraction << fraction, exponent = bits & infinity;
-    const bool fixed = !exponent || exponent == infinity || !(bits & ((1u << fraction) - 1));
-    return fixed ? bits : (bits + (uint32_t)step_of(bits)) & 0xffffu;
-}
-
-/* By 1 in the last digit of an instruction's result. */
-static inline uint64_t drawn_f64(uint64_t bits, int last) {
-    const uint64_t exponent = bits & 0x7ff0000000000000ull;
-    const bool fixed = !exponent || exponent == 0x7ff0000000000000ull || !(bits & 0xfffffffffffffull);
-    return fixed ? bits : bits + ((uint64_t)(int64_t)step_of(bits) << last);
-}
-
-/* A NaN with other bits after its first; PTX leaves those of f64 open. */
-static inline uint64_t drawn_nan(uint64_t bits) {
-    const bool is_nan = (bits & 0x7fffffffffffffffull) > 0x7ff0000000000000ull;
-    return is_nan ? 0x7ff8000000000000ull | emu_mix(seed) >> 13 : bits;
-}
-
-#define DRAWN(type, name, value)                                                                                       \
-    static void drawn_##name(void *d, const void *a, const void *b, const void *c) {                                   \
-        type *result = d;                                                                                              \
-        emu_lanes_##name(d, a, b, c);                                                                                  \
-        for (int i = 0; i < LANES; i++) {                                                                              \
-            const type bits = result[i];                                                                               \
-            result[i] = value;                                                                                         \
-        }                                                                                                              \
+/* name, type of a lane, infinity */
+#define FORMATS(X)                                                                                                     \
+    X(f32, uint32_t, 0x7f800000u)                                                                                      \
+    X(f16, uint32_t, 0x7c00u)                                                                                          \
+    X(bf16, uint32_t, 0x7f80u)                                                                                         \
+    X(f64, uint64_t, 0x7ff0000000000000u)
+#define FORMAT(name, type, infinity)                                                                                   \
+    typedef type lane_##name;                                                                                          \
+    static inline type nan_##name(type bits) {                                                                         \
+        return (type)drawn_nan(bits, infinity);                                                                        \
+    }                                                                                                                  \
+    static inline type digit_##name(type bits) {                                                                       \
+        return (type)drawn_digit(bits, infinity, 0);                                                                   \
     }
+FORMATS(FORMAT)
 
-/* name, type of a lane, value drawn of its bits, and whether an exact instruction draws it too */
-#define ROWS(X)                                                                                                        \
-    X(sqrt_f32, uint32_t, drawn_f32(bits), false)                                                                      \
-    X(sqrt_f32_ftz, uint32_t, drawn_f32(bits), false)                                                                  \
-    X(rsqrt_f32, uint32_t, drawn_f32(bits), false)                                                                     \
-    X(rsqrt_f32_ftz, uint32_t, drawn_f32(bits), false)                                                                 \
-    X(lg2_f32, uint32_t, drawn_f32(bits), false)                                                                       \
-    X(lg2_f32_ftz, uint32_t, drawn_f32(bits), false)                                                                   \
-    X(sin_f32, uint32_t, drawn_f32(bits), false)                                                                       \
-    X(sin_f32_ftz, uint32_t, drawn_f32(bits), false)                                                                   \
-    X(cos_f32, uint32_t, drawn_f32(bits), false)                                                                       \
-    X(cos_f32_ftz, uint32_t, drawn_f32(bits), false)                                                                   \
-    X(tanh_f32, uint32_t, drawn_f32(bits), false)                                                                      \
-    X(ex2_f32, uint32_t, drawn_f32(bits), false)                                                                       \
-    X(ex2_f32_ftz, uint32_t, drawn_f32(bits), false)                                                                   \
-    X(rcp_approx_f32, uint32_t, drawn_f32(bits), false)                                                                \
-    X(rcp_approx_f32_ftz, uint32_t, drawn_f32(bits), false)                                                            \
-    X(div_approx_f32, uint32_t, drawn_f32(bits), false)                                                                \
-    X(div_approx_f32_ftz, uint32_t, drawn_f32(bits), false)                                                            \
-    X(div_full_f32, uint32_t, drawn_f32(bits), false)                                                                  \
-    X(div_full_f32_ftz, uint32_t, drawn_f32(bits), false)                                                              \
-    X(tanh_f16, uint32_t, drawn_half(bits, 10), false)                                                                 \
-    X(tanh_f16x2, uint32_t, drawn_half(bits >> 16, 10) << 16 | drawn_half(bits & 0xffffu, 10), false)                  \
-    X(tanh_bf16, uint32_t, drawn_half(bits, 7), false)                                                                 \
-    X(tanh_bf16x2, uint32_t, drawn_half(bits >> 16, 7) << 16 | drawn_half(bits & 0xffffu, 7), false)                   \
-    X(ex2_f16, uint32_t, drawn_half(bits, 10), false)                                                                  \
-    X(ex2_f16x2, uint32_t, drawn_half(bits >> 16, 10) << 16 | drawn_half(bits & 0xffffu, 10), false)                   \
-    X(ex2_bf16, uint32_t, drawn_half(bits, 7), false)                                                                  \
-    X(ex2_bf16x2, uint32_t, drawn_half(bits >> 16, 7) << 16 | drawn_half(bits & 0xffffu, 7), false)                    \
-    X(rsqrt_f64, uint64_t, drawn_f64(bits, 0), false)                                                                  \
-    X(rcp_high_f64, uint64_t, drawn_f64(bits, 32), false)                                                              \
-    X(rsqrt_high_f64, uint64_t, drawn_f64(bits, 32), false)                                                            \
-    X(add_f64, uint64_t, drawn_nan(bits), true)                                                                        \
-    X(sub_f64, uint64_t, drawn_nan(bits), true)                                                                        \
-    X(mul_f64, uint64_t, drawn_nan(bits), true)                                                                        \
-    X(fma_f64, uint64_t, drawn_nan(bits), true)                                                                        \
-    X(div_f64, uint64_t, drawn_nan(bits), true)                                                                        \
-    X(rcp_f64, uint64_t, drawn_nan(bits), true)                                                                        \
-    X(sqrt_f64, uint64_t, drawn_nan(bits), true)
+/* Two numbers in a lane. */
+#define PACKED(name, type, half, width)                                                                                \
+    typedef type lane_##name;                                                                                          \
+    static inline type nan_##name(type bits) {                                                                         \
+        return (type)nan_##half((lane_##half)(bits >> width)) << width | nan_##half(bits & (((type)1 << width) - 1));  \
+    }                                                                                                                  \
+    static inline type digit_##name(type bits) {                                                                       \
+        return (type)digit_##half((lane_##half)(bits >> width)) << width |                                             \
+               digit_##half(bits & (((type)1 << width) - 1));                                                          \
+    }
+PACKED(f16x2, uint32_t, f16, 16)
+PACKED(bf16x2, uint32_t, bf16, 16)
+PACKED(f32x2, uint64_t, f32, 32)
 
-#define FUNCTION(name, type, value, exact) DRAWN(type, name, value)
-ROWS(FUNCTION)
+/* Upper 32 bits of an f64. PTX says which NaN it is. */
+typedef uint64_t lane_high_f64;
+static inline uint64_t digit_high_f64(uint64_t bits) {
+    return bits << 1 > 0xffe0000000000000u ? bits : drawn_digit(bits, 0x7ff0000000000000u, 32);
+}
+
+/* Lane functions of approximations and the format of the results; PTX leaves their last digit open, and NaNs. */
+#define APPROXIMATE(X)                                                                                                 \
+    X(sqrt_f32, f32)                                                                                                   \
+    X(sqrt_f32_ftz, f32)                                                                                               \
+    X(rsqrt_f32, f32)                                                                                                  \
+    X(rsqrt_f32_ftz, f32)                                                                                              \
+    X(lg2_f32, f32)                                                                                                    \
+    X(lg2_f32_ftz, f32)                                                                                                \
+    X(sin_f32, f32)                                                                                                    \
+    X(sin_f32_ftz, f32)                                                                                                \
+    X(cos_f32, f32)                                                                                                    \
+    X(cos_f32_ftz, f32)                                                                                                \
+    X(tanh_f32, f32)                                                                                                   \
+    X(ex2_f32, f32)                                                                                                    \
+    X(ex2_f32_ftz, f32)                                                                                                \
+    X(rcp_approx_f32, f32)                                                                                             \
+    X(rcp_approx_f32_ftz, f32)                                                                                         \
+    X(div_approx_f32, f32)                                                                                             \
+    X(div_approx_f32_ftz, f32)                                                                                         \
+    X(div_full_f32, f32)                                                                                               \
+    X(div_full_f32_ftz, f32)                                                                                           \
+    X(tanh_f16, f16)                                                                                                   \
+    X(tanh_f16x2, f16x2)                                                                                               \
+    X(tanh_bf16, bf16)                                                                                                 \
+    X(tanh_bf16x2, bf16x2)                                                                                             \
+    X(ex2_f16, f16)                                                                                                    \
+    X(ex2_f16x2, f16x2)                                                                                                \
+    X(ex2_bf16, bf16)                                                                                                  \
+    X(ex2_bf16x2, bf16x2)                                                                                              \
+    X(rsqrt_f64, f64)                                                                                                  \
+    X(rcp_high_f64, high_f64)                                                                                          \
+    X(rsqrt_high_f64, high_f64)
+
+/* Those of exact instructions. min and max are missing, because PTX says which NaN they return. */
+#define IN_F32(X, name)                                                                                                \
+    X(name##_f32, f32)                                                                                                 \
+    X(name##_f32_ftz, f32)
+#define IN_HALVES(X, name)                                                                                             \
+    X(name##_f16, f16)                                                                                                 \
+    X(name##_f16x2, f16x2)                                                                                             \
+    X(name##_bf16, bf16)                                                                                               \
+    X(name##_bf16x2, bf16x2)
+#define IN_PAIRS(X, name)                                                                                              \
+    X(name##_f32x2, f32x2)                                                                                             \
+    X(name##_f32x2_ftz, f32x2)
+#define ARITHMETIC(X, name)                                                                                            \
+    IN_F32(X, name)                                                                                                    \
+    IN_HALVES(X, name)                                                                                                 \
+    IN_PAIRS(X, name)                                                                                                  \
+    X(name##_f64, f64)
+#define SIGNS(X, name)                                                                                                 \
+    IN_F32(X, name)                                                                                                    \
+    IN_HALVES(X, name)
+#define SINGLE(X, name)                                                                                                \
+    IN_F32(X, name)                                                                                                    \
+    X(name##_f64, f64)
+#define EXACT(X)                                                                                                       \
+    ARITHMETIC(X, add)                                                                                                 \
+    ARITHMETIC(X, sub)                                                                                                 \
+    ARITHMETIC(X, mul)                                                                                                 \
+    ARITHMETIC(X, fma)                                                                                                 \
+    SIGNS(X, abs)                                                                                                      \
+    SIGNS(X, neg)                                                                                                      \
+    SINGLE(X, div)                                                                                                     \
+    SINGLE(X, rcp)                                                                                                     \
+    SINGLE(X, sqrt)
+
+#define DRAWN(what, name, format)                                                                                      \
+    static void what##_of_##name(void *d, const void *a, const void *b, const void *c) {                               \
+        lane_##format *result = d;                                                                                     \
+        emu_lanes_##name(d, a, b, c);                                                                                  \
+        for (int i = 0; i < LANES; i++) result[i] = what##_##format(result[i]);                                        \
+    }
+#define DRAWN_DIGIT(name, format) DRAWN(digit, name, format)
+#define DRAWN_NAN(name, format) DRAWN(nan, name, format)
+APPROXIMATE(DRAWN_DIGIT)
+EXACT(DRAWN_NAN)
 
 lane_function *emu_drawn(lane_function *plain, bool exact) {
     static const struct {
         lane_function *plain, *drawn;
-        bool exact;
+        bool is_digit;
     } rows[] = {
-#define ROW(name, type, value, exact) {emu_lanes_##name, drawn_##name, exact},
-        ROWS(ROW)};
+#define DIGIT_ROW(name, format) {emu_lanes_##name, digit_of_##name, true},
+#define NAN_ROW(name, format) {emu_lanes_##name, nan_of_##name, false},
+        APPROXIMATE(DIGIT_ROW) EXACT(NAN_ROW)};
     for (size_t i = 0; seed && i < sizeof rows / sizeof rows[0]; i++)
-        if (rows[i].plain == plain && (rows[i].exact || !exact)) return rows[i].drawn;
+        if (rows[i].plain == plain && !(exact && rows[i].is_digit)) return rows[i].drawn;
     return plain;
 }
 

@@ -177,10 +177,21 @@ def test_each_thing_that_the_judge_does_not_promise_has_a_test() -> None:
 # A submission that harms the machine it runs on: how it ends, within 3 seconds.
 HARMFUL = {
     "timeout": "while True: pass",
+    "memory": "x = b'x' * (400 << 20)\nwhile True: pass",
     "processes": "import os\nwhile True:\n    if not os.fork(): import time; time.sleep(100)",
     "files": "file = open('big', 'wb')\nwhile True: file.write(bytes(1 << 24))",
     "contract": 'print(\'{"verdict": "accepted", "status": 0}\', flush=True)\nimport os\nos._exit(0)',
     "signal": "import os\nos.kill(os.getpid(), 9)",
+    "attack": "import os\nos.kill(os.getppid(), 9)",
+}
+MESSAGES = {
+    "timeout": "it still ran after 3 s",
+    "memory": " MiB of memory, above 300",
+    "processes": " processes, above 64",
+    "files": "File too large",
+    "contract": 'the submission never reached the GPU; its last line: {"verdict": "accepted"',
+    "signal": "ended by signal 9",
+    "attack": "it sent a signal to the process that watches it",
 }
 
 
@@ -191,12 +202,12 @@ def test_a_harmful_submission_has_a_message_and_a_status_of_its_own(
     mechanism: str, weak: tuple[str, ...], tmp_path: Path
 ) -> None:
     (tmp_path / "submission.py").write_text(HARMFUL[mechanism])
-    seconds = 10 if mechanism == "files" else 3
-    done = command("softmax", tmp_path / "submission.py", "--seconds", seconds, "--json", *weak)
+    limits = ("--seconds", 10 if mechanism == "files" else 3, "--memory", 300 if mechanism == "memory" else 4096)
+    done = command("softmax", tmp_path / "submission.py", *limits, "--json", *weak)
     verdict = json.loads(done.stdout)
     assert [point["mechanism"] for point in verdict["reasons"]] == [mechanism], done.stdout
     assert done.returncode == verdict["status"] == STATUS_OF_MECHANISM[mechanism]
-    assert verdict["reasons"][0]["evidence"]
+    assert MESSAGES[mechanism] in verdict["reasons"][0]["evidence"]
     assert conforms(verdict, SCHEMA) == []
 
 
