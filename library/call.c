@@ -244,6 +244,16 @@ fl_status call_read_tensors(const fl_tensors *tensors, struct call *call, struct
     return serving_check_arrays(&call->problem, &call->tensors, failure);
 }
 
+static tensor_strides contiguous_strides(const struct call *call, enum tensor tensor) {
+    const int64_t heads = call_heads(call, tensor), d_head = call->problem.d_head;
+    return (tensor_strides){call_rows(call, tensor) * heads * d_head, heads * d_head, d_head};
+}
+
+bool call_is_contiguous(const struct call *call, enum tensor tensor) {
+    const tensor_strides found = call_strides(call, tensor), wanted = contiguous_strides(call, tensor);
+    return found.batch == wanted.batch && found.seq == wanted.seq && found.head == wanted.head;
+}
+
 /* ---- host memory ---- */
 
 /* Offset of row number i of the contiguous order, in elements. */
@@ -282,10 +292,6 @@ void call_clear(const struct call *call) {
 void call_make_contiguous(struct call *call) {
     attention_args *const args = &call->args.serving.attention;
     tensor_strides *const all[N_TENSORS] = {&args->Q_strides, &args->K_strides, &args->V_strides, &args->O_strides};
-    for (int t = 0; t < N_TENSORS; t++) {
-        const enum tensor tensor = (enum tensor)t;
-        const int64_t heads = call_heads(call, tensor), d_head = call->problem.d_head;
-        *all[t] = (tensor_strides){call_rows(call, tensor) * heads * d_head, heads * d_head, d_head};
-    }
+    for (int t = 0; t < N_TENSORS; t++) *all[t] = contiguous_strides(call, (enum tensor)t);
     call->strided = false;
 }

@@ -57,6 +57,9 @@ size_t call_element_bytes(const struct call *call, enum tensor tensor);
 size_t call_bytes(const struct call *call, enum tensor tensor);
 int64_t call_lse_elements(const struct call *call);
 
+/* True if a tensor has no gaps, so that it is its own contiguous copy. */
+bool call_is_contiguous(const struct call *call, enum tensor tensor);
+
 /* Copy a tensor of the host into contiguous memory, and O back. */
 void call_pack(const struct call *call, enum tensor tensor, void *contiguous);
 void call_unpack(const struct call *call, const void *contiguous);

@@ -30,17 +30,33 @@ struct device_tensors {
     uint64_t lse, tickets; /* lse is 0 where it is not wanted */
 };
 
+/* A buffer of the emulator's device; 0 and the failure where there is no memory. */
+static uint64_t make_buffer(emu_device *device, const char *name, uint64_t bytes, struct failure *failure) {
+    const uint64_t made = emu_alloc(device, name, bytes, EMU_BUFFER);
+    if (!made) refuse_memory(failure, bytes, "a tensor of the emulator");
+    return made;
+}
+
+/* A tensor on the emulator's device. Inputs without gaps stay where they are: two copies of a cache may be more than
+ * this machine has memory for. */
+static uint64_t make_tensor(emu_device *device, const struct call *call, enum tensor tensor, struct failure *failure) {
+    static const char *const names[N_TENSORS] = {"Q", "K", "V", "O"};
+    const uint64_t bytes = call_bytes(call, tensor);
+    if (tensor == TENSOR_O || !call_is_contiguous(call, tensor)) {
+        const uint64_t made = make_buffer(device, names[tensor], bytes, failure);
+        if (made) call_pack(call, tensor, emu_host_bytes(device, made));
+        return made;
+    }
+    const uint64_t mapped = emu_map(device, names[tensor], (void *)(uintptr_t)call_address(call, tensor), bytes);
+    if (!mapped) refuse_memory(failure, bytes, "a tensor of the emulator");
+    return mapped;
+}
+
 static fl_status make_tensors(emu_device *device, const struct kernel_config *config, const struct call *call,
                               struct device_tensors *made, struct failure *failure) {
-    static const char *const names[N_TENSORS] = {"Q", "K", "V", "O"};
     const uint64_t lse_bytes = sizeof(float) * (uint64_t)call_lse_elements(call);
-    for (int t = 0; t < N_TENSORS; t++) {
-        const enum tensor tensor = (enum tensor)t;
-        const uint64_t bytes = call_bytes(call, tensor);
-        made->tensors[t] = emu_alloc(device, names[t], bytes, EMU_BUFFER);
-        if (!made->tensors[t]) return refuse_memory(failure, bytes, "a tensor of the emulator");
-        call_pack(call, tensor, emu_host_bytes(device, made->tensors[t]));
-    }
+    for (int t = 0; t < N_TENSORS; t++)
+        if (!(made->tensors[t] = make_tensor(device, call, (enum tensor)t, failure))) return FL_ERROR;
     made->lse = call->tensors.lse ? emu_alloc(device, "LSE", lse_bytes, EMU_BUFFER) : 0;
     const size_t tickets_bytes = (size_t)launch_workspace_bytes(config, &call->args.serving.attention, MULTIPROCESSORS);
     made->tickets = emu_alloc(device, "tickets", tickets_bytes, EMU_BUFFER);
@@ -146,26 +162,15 @@ fl_status emulator_forward(struct fl_library *library, const struct choice *choi
 
 /* ---- gradients ---- */
 
-/* A buffer of the emulator's device; 0 and the failure where there is no memory. */
-static uint64_t make_buffer(emu_device *device, const char *name, uint64_t bytes, struct failure *failure) {
-    const uint64_t made = emu_alloc(device, name, bytes, EMU_BUFFER);
-    if (!made) refuse_memory(failure, bytes, "a tensor of the emulator");
-    return made;
-}
-
-/* Contiguous copies of all tensors; the addresses of *packed become those of the device. */
+/* All tensors without gaps; the addresses of *packed become those of the device. */
 static fl_status make_gradients(emu_device *device, const struct gradient_call *asked, struct gradient_call *packed,
                                 struct failure *failure) {
-    static const char *const names[N_TENSORS] = {"Q", "K", "V", "O"};
     const struct call *const call = &asked->call;
     const uint64_t O_bytes = 2 * (uint64_t)call_elements(call, TENSOR_O);
     const uint64_t lse_bytes = sizeof(float) * (uint64_t)call_lse_elements(call);
     uint64_t tensors[N_TENSORS], gradients[N_GRADIENTS];
-    for (int t = 0; t < N_TENSORS; t++) {
-        const uint64_t bytes = 2 * (uint64_t)call_elements(call, (enum tensor)t);
-        if (!(tensors[t] = make_buffer(device, names[t], bytes, failure))) return FL_ERROR;
-        call_pack(call, (enum tensor)t, emu_host_bytes(device, tensors[t]));
-    }
+    for (int t = 0; t < N_TENSORS; t++)
+        if (!(tensors[t] = make_tensor(device, call, (enum tensor)t, failure))) return FL_ERROR;
     for (int i = 0; i < N_GRADIENTS; i++) {
         const uint64_t bytes = 2 * (uint64_t)call_elements(call, gradient_of(i));
         if (!(gradients[i] = make_buffer(device, gradient_name(i), bytes, failure))) return FL_ERROR;

@@ -650,9 +650,7 @@ static fl_status clear(struct fl_library *library, const struct call *call, CUst
     const float infinity = -INFINITY;
     unsigned bits;
     memcpy(&bits, &infinity, sizeof bits);
-    const tensor_strides strides = call_strides(call, TENSOR_O);
-    const int64_t head = call->problem.d_head, seq = head * call->problem.heads, batch = seq * call->problem.seq_q;
-    if (strides.head != head || strides.seq != seq || strides.batch != batch)
+    if (!call_is_contiguous(call, TENSOR_O))
         return refuse(failure, FL_UNSUPPORTED, "seq_k 0: O = 0 can only be written to a contiguous o");
     TRY(cuda->cuMemsetD8Async((CUdeviceptr)(uintptr_t)call->tensors.o, 0, call_bytes(call, TENSOR_O), stream),
         "cuMemsetD8Async of O");

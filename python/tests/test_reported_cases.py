@@ -7,8 +7,10 @@ test_torch_derivatives.py what needs PyTorch.
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -241,6 +243,26 @@ def test_batch_strides_of_more_than_2_to_the_31_elements() -> None:
     for b, keys in enumerate((21, 40)):
         expected = reference(q[b], k[b, :keys], v[b, :keys], {"causal": True})[0]
         np.testing.assert_allclose(found[b].astype(float), expected, atol=6e-3)
+
+
+def test_pages_of_a_cache_as_large_as_the_memory() -> None:
+    """They lie beyond 2^31 elements, and a copy of the caches would have no room."""
+    rng, n_pages, limits = RNG(8), (1 << 31) // (16 * 64) + 5, resource.getrlimit(resource.RLIMIT_AS)
+    caches = [np.zeros((n_pages, 16, 1, 64), HALF) for _ in "kv"]
+    table, keys = np.array([[n_pages - 1, 3], [n_pages - 4, n_pages - 5]], np.int32), np.array([20, 31], np.int32)
+    for cache in caches:
+        cache[table] = rng.standard_normal((2, 2, 16, 1, 64))
+    q, new = rng.standard_normal((2, 1, 1, 64)).astype(HALF), rng.standard_normal((2, 2, 1, 1, 64)).astype(HALF)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (3 << 30), limits[1]))
+    try:
+        found = flashladder.attention_with_cache(q, *caches, keys, table, *new, causal=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    for b in range(2):
+        k, v = (cache[table[b]].reshape(32, 1, 64)[: keys[b] + 1] for cache in caches)
+        assert np.array_equal((k[-1], v[-1]), new[:, b, 0])
+        np.testing.assert_allclose(found[b].astype(float), reference(q[b], k, v, {})[0], atol=6e-3)
 
 
 @pytest.mark.parametrize("size", [1e9, 3e12, -1e9, -3e12])
