@@ -34,6 +34,7 @@ tensor_product emu_tensor_product(const tensor_job *job) {
     tensor_product p = {.kind = (enum tensor_kind)job->o->bytes,
                         .pair = detail & TENSOR_PAIR,
                         .stationary = detail & TENSOR_STATIONARY,
+                        .zero_columns = job->zero_columns,
                         .n = bits_at(i, 17, 6) * 8,
                         .a_format = bits_at(i, 7, 3),
                         .b_format = bits_at(i, 10, 3),
@@ -62,6 +63,7 @@ tensor_product emu_tensor_product(const tensor_job *job) {
 const char *emu_tensor_product_error(const tensor_product *p) {
     if (p->stationary) {
         if (p->m != 32 && p->m != 64 && p->m != 128) return "with .ws M is 32, 64 or 128";
+        if (p->zero_columns >> 56) return "and a mask that shifts columns, which is not supported";
         return p->n == 64 || p->n == 128 || p->n == 256 ? NULL : "with .ws N is 64, 128 or 256";
     }
     if (p->pair && p->m != 128 && p->m != 256) return "with .cta_group::2 M is 128 or 256";
@@ -270,6 +272,17 @@ static void gather_shared(const cta *at, const tensor_layout *l, uint32_t rows, 
             for (uint32_t i = 0; i < each; i++) memcpy(out[c * each + i] + k * size, from + i * size, size);
         }
     }
+}
+
+/* True for a column of B that counts as zeros: PTX ISA, "Zero-Column Mask Descriptor". Each part of D that lies side by
+ * side with the others has a mask of its own, which alternates from its first span on and is cut at its start. */
+static bool is_zeroed(const tensor_product *p, uint32_t n) {
+    const uint64_t mask = p->zero_columns;
+    const uint32_t width = p->n / parts_of(p), part = n / width;
+    const uint32_t kept = (uint32_t)(mask >> 40 & 255) + 1, zeros = (uint32_t)(mask >> 48 & 255) + 1;
+    const uint32_t at = (n % width + (uint32_t)(mask >> 8 * part & 255)) % (kept + zeros);
+    if (!(mask >> 39 & 1)) return false;
+    return mask >> (32 + part) & 1 ? at < zeros : at >= kept;
 }
 
 /* With .ashift a row is that of the lane before; the first stays. */
@@ -612,6 +625,8 @@ void emu_tensor_multiply(cta *m, const tensor_job *job) {
     of.job = job;
     for (uint32_t which = 0; which <= (uint32_t)p.pair; which++)
         gather_shared(cta_of_job(m, job, which), &b, p.columns_of_b, p.b_bytes, of.b + which * p.columns_of_b);
+    for (uint32_t n = 0; n < p.n; n++)
+        if (is_zeroed(&p, n)) memset(of.b[n], 0, sizeof of.b[n]);
     if (p.negate_b) negate(&p, p.b_format, of.b, p.n, p.b_bytes);
     for (uint32_t which = 0; which <= (uint32_t)p.pair; which++) {
         of.at = cta_of_job(m, job, which);

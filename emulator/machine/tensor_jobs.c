@@ -107,6 +107,7 @@ void emu_exec_tensor_mma(cta *m, warp *w, const op *o, uint32_t mask) {
         job->how = slot32(w, o->r[at++])[lane];
         if (o->detail & TENSOR_SPARSE) job->indices = slot32(w, o->r[at++])[lane];
         for (int i = 0; i < 2 && o->detail & TENSOR_SCALED; i++) job->scales[i] = slot32(w, o->r[at++])[lane];
+        if (o->detail & TENSOR_STATIONARY && at < o->sources) job->zero_columns = slot64(w, o->r[at++])[lane];
         for (int i = 0; at < o->sources; i++) job->lanes_off[i] = slot32(w, o->r[at++])[lane];
         job->adds = adds >> lane & 1;
         const tensor_product p = emu_tensor_product(job);

@@ -22,6 +22,7 @@ typedef struct tensor_job {
     uint32_t how;        /* descriptor of the instruction */
     uint32_t indices, scales[2];
     uint32_t lanes_off[8];
+    uint64_t zero_columns;    /* of .ws: the descriptor of a mask, 0: none */
     uint32_t mbarrier, ranks; /* of a commit: at this address of these CTAs */
     uint32_t *known;          /* what its thread knew, owned; NULL without checks */
     int warp;
@@ -72,6 +73,7 @@ typedef struct tensor_product {
     uint32_t a_format, b_format, d_format; /* as the descriptor has them */
     uint32_t a_id, b_id;                   /* which bytes of a word are scales */
     bool ue8m0;                            /* scales are powers of two */
+    uint64_t zero_columns;                 /* descriptor of a mask of columns of B */
     bool pair, stationary, sparse, transpose_a, transpose_b, negate_a, negate_b;
 } tensor_product;
 

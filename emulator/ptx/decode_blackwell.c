@@ -407,8 +407,7 @@ void emu_decode_tensor_mma(decoder *dec, const form_match *match) {
     at += words != 0;
     const uint16_t adds = emu_predicate_source(dec, operand_at(dec, at++));
     const bool more = at < dec->in->operand_count;
-    if (more && ws && (operand_at(dec, at)->kind != OPERAND_INTEGER || operand_at(dec, at)->value))
-        emu_refuse(dec, "a mask of zero columns is not supported");
+    if (more && ws) sources[count++] = emu_source(dec, operand_at(dec, at), 64, EXACT);
     if (more && !ws && kind != KIND_F16 && kind != KIND_TF32) emu_refuse(dec, "scale-input-d is for f16 and tf32 only");
     const int64_t scale = more && !ws ? scale_input(dec, at) : 0;
     emu_expect_operands(dec, at, at + more);

@@ -231,6 +231,7 @@ class Product:
     pair: bool = False
     off: tuple[int, ...] = ()
     start: str = ""  # scale-input-d
+    zeroed: tuple[int, str] = (0, "")  # descriptor of a zero-column mask, and columns of B by 1 (zeros) or 0
     wide: bool = False  # K = 96, of sm_103a
     wraps: bool = False  # rows of 48 bytes from byte 96 of a tile of 128 bytes on, and then from byte 0 of the next one
 
@@ -261,6 +262,14 @@ PRODUCTS = {
     "scale-input-d": Product("f16", start=", 3"),
     "stationary, 32 rows": Product("f16", m=32, n=64, modifiers=".ws"),
     "stationary, 64 rows": Product("f8f6f4", "e4m3", "e4m3", 64, 64, modifiers=".ws"),
+    # Each half of the columns has a mask: four columns that count and two zeros, or these zeros less one first.
+    "columns of zeros": Product(
+        "f16",
+        m=64,
+        n=64,
+        modifiers=".ws",
+        zeroed=(1 << 48 | 3 << 40 | 1 << 39 | 1 << 33 | 1 << 8, ("000011" * 6)[:32] + ("110000" * 6)[1:33]),
+    ),
     "sparse": Product("f16", modifiers=".sp"),
     "sparse bytes": Product("i8", "s8", "s8", d=2, modifiers=".sp"),
     "sparse tf32": Product("tf32", "tf32", "tf32", modifiers=".sp"),
@@ -385,6 +394,8 @@ def build(what: Product, seed: int) -> tuple[str, bytes, Array, int]:
     full = [np.repeat(s, what.k // s.shape[1], axis=1) for s in scales]
     if "ashift" in what.modifiers:
         a = np.vstack([a[:1], a[:-1]])
+    if what.zeroed[1]:
+        b = np.where(np.array(list(what.zeroed[1]))[:, None] == "1", 0, b)
     signs = (-1.0) ** (what.more >> 13 & 1) * (-1.0) ** (what.more >> 14 & 1)
     product = signs * (a * full[0]) @ (b * full[1]).T
     idesc = what.more | what.n // 8 << 17 | what.m // 16 << 24
@@ -420,8 +431,9 @@ def build(what: Product, seed: int) -> tuple[str, bytes, Array, int]:
         f"add.u32 %x4, %base, {A_COLUMN};",
         descriptor_of(rows * 128 if what.wraps else raw_a[:rows].size, cols, what.wraps).replace("%da", "%db"),
         descriptor_of(0, rows, what.wraps),
+        f"mov.b64 %l0, {what.zeroed[0]};",
         f"tcgen05.mma{ws}{sp}.cta_group::1.kind::{what.kind}{scale}{modifiers} [%base], "
-        + ", ".join(operands) + f", %on{what.start};",
+        + ", ".join(operands) + f", %on{what.start}{', %l0' * (what.zeroed[0] > 0)};",
     ])  # fmt: skip
     changes = {}
     if what.pair:
@@ -686,6 +698,8 @@ FAULTS: dict[str, tuple[dict[str, str], str, str]] = {  # what is changed, the c
     ),
     "accumulators as A": ({"JOBS": JOB + "\n" + MMA.replace("%da", "[%base]").replace("[%base],", "[%base+64],", 1)},
                           "tmem-race", "PTX promises no order"),
+    "shifted zeros": ({"JOBS": JOB.replace("mma", "mma.ws").replace(str(F16), str(F16 + (6 << 17))).replace(
+        "%off", f"%off, {1 << 56}")}, "tmem-misuse", "a mask that shifts columns"),
     "another CTA of a pair": ({"JOBS": JOB.replace("::1", "::2")}, "tmem-misuse", "no other one beside it"),
     "no mbarrier": ({"COMMIT": COMMIT.replace("[bar]", "[bar+8]"), "WAIT": ""}, "barrier-misuse", "mbarrier.init"),
 }  # fmt: skip
