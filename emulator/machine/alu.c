@@ -148,6 +148,27 @@ LANES_16X2(emu_lanes_max_s16x2, int16_t, x > y ? x : y)
 LANES_16X2(emu_lanes_min_relu_s16x2, int16_t, x < 0 || y < 0 ? 0 : x < y ? x : y)
 LANES_16X2(emu_lanes_max_relu_s16x2, int16_t, x < 0 && y < 0 ? 0 : x > y ? x : y)
 
+/* Four integers of 8 bits side by side, likewise. */
+#define LANES_8X4(name, type, value)                                                                                   \
+    static inline uint32_t name##_byte(uint32_t from_a, uint32_t from_b) {                                             \
+        const int x = (type)from_a, y = (type)from_b;                                                                  \
+        return (uint32_t)(value) & 0xffu;                                                                              \
+    }                                                                                                                  \
+    LANES_32(name, name##_byte(a >> 24, b >> 24) << 24 | name##_byte(a >> 16, b >> 16) << 16 |                         \
+                       name##_byte(a >> 8, b >> 8) << 8 | name##_byte(a, b))
+#define WITHIN(value, least, most) ((value) < (least) ? (least) : (value) > (most) ? (most) : (value))
+LANES_8X4(emu_lanes_min_u8x4, uint8_t, x < y ? x : y)
+LANES_8X4(emu_lanes_max_u8x4, uint8_t, x > y ? x : y)
+LANES_8X4(emu_lanes_min_s8x4, int8_t, x < y ? x : y)
+LANES_8X4(emu_lanes_max_s8x4, int8_t, x > y ? x : y)
+LANES_8X4(emu_lanes_add_8x4, uint8_t, x + y)
+LANES_8X4(emu_lanes_sub_8x4, uint8_t, x - y)
+LANES_8X4(emu_lanes_neg_8x4, uint8_t, ((void)y, -x))
+LANES_8X4(emu_lanes_add_sat_u8x4, uint8_t, WITHIN(x + y, 0, UINT8_MAX))
+LANES_8X4(emu_lanes_sub_sat_u8x4, uint8_t, WITHIN(x - y, 0, UINT8_MAX))
+LANES_8X4(emu_lanes_add_sat_s8x4, int8_t, WITHIN(x + y, INT8_MIN, INT8_MAX))
+LANES_8X4(emu_lanes_sub_sat_s8x4, int8_t, WITHIN(x - y, INT8_MIN, INT8_MAX))
+
 LANES_32(emu_lanes_and_16, (a & b))
 LANES_32(emu_lanes_and_32, (a & b))
 LANES_64(emu_lanes_and_64, (a & b))

@@ -149,12 +149,15 @@ typedef struct narrow_format {
 
 static const narrow_format F16 = {11, -14, 0x7bff, 0x7c00, 0x7fff, 16}, BF16 = {8, -126, 0x7f7f, 0x7f80, 0x7fff, 16},
                            E4M3 = {4, -6, 0x7e, 0x7e, 0x7f, 8}, E5M2 = {3, -14, 0x7b, 0x7c, 0x7f, 8},
-                           TF32 = {11, -126, 0x3fbff, 0x3fc00, 0x3ffff, 19};
+                           TF32 = {11, -126, 0x3fbff, 0x3fc00, 0x3ffff, 19},
+                           /* of 6 and 4 bits: NaN becomes the largest number */
+    E2M3 = {4, 0, 0x1f, 0x1f, 0x1f, 6}, E3M2 = {3, -2, 0x1f, 0x1f, 0x1f, 6}, E2M1 = {2, 0, 7, 7, 7, 4};
 
-enum narrow_rounding { NARROW_RN, NARROW_RZ, NARROW_RM, NARROW_RP };
+enum narrow_rounding { NARROW_RN, NARROW_RZ, NARROW_RM, NARROW_RP, NARROW_RS };
 
-/* The bits of a magnitude, which is finite, and whether a part of it was lost. */
-static uint32_t round_magnitude(double magnitude, bool negative, const narrow_format *to, enum narrow_rounding how) {
+/* The bits of a magnitude, which is finite. NARROW_RS adds `share` of the last bit and cuts. */
+static uint32_t round_magnitude(double magnitude, bool negative, const narrow_format *to, enum narrow_rounding how,
+                                double share) {
     int exponent;
     if (magnitude == 0) return 0;
     frexp(magnitude, &exponent);
@@ -163,19 +166,24 @@ static uint32_t round_magnitude(double magnitude, bool negative, const narrow_fo
     double units = ldexp(magnitude, to->precision - 1 - exponent), whole = floor(units), rest = units - whole;
     bool up = how == NARROW_RN   ? rest > 0.5 || (rest == 0.5 && fmod(whole, 2) == 1)
               : how == NARROW_RZ ? false
+              : how == NARROW_RS ? rest + share >= 1
                                  : rest > 0 && negative == (how == NARROW_RM);
     return ((uint32_t)(exponent - to->smallest) << (to->precision - 1)) + (uint32_t)whole + up;
 }
 
-static uint32_t narrow(double value, const narrow_format *to, enum narrow_rounding how, bool finite) {
+static uint32_t narrow_by(double value, const narrow_format *to, enum narrow_rounding how, double share, bool finite) {
     bool negative = signbit(value);
     if (value != value) return to->nan;
     uint32_t sign = (uint32_t)negative << (to->width - 1);
     if (isinf(value)) return sign | (finite ? to->largest : to->infinity);
-    uint32_t bits = round_magnitude(fabs(value), negative, to, how);
+    uint32_t bits = round_magnitude(fabs(value), negative, to, how, share);
     if (bits <= to->largest) return sign | bits;
     bool stops = finite || how == NARROW_RZ || (how == NARROW_RM && !negative) || (how == NARROW_RP && negative);
     return sign | (stops ? to->largest : to->infinity);
+}
+
+static uint32_t narrow(double value, const narrow_format *to, enum narrow_rounding how, bool finite) {
+    return narrow_by(value, to, how, 0, finite);
 }
 
 #define NARROW_LOOPS(name, to)                                                                                         \
@@ -214,63 +222,79 @@ static inline float positive(float x) {
 PAIR_LOOPS(f16_pair, F16)
 PAIR_LOOPS(bf16_pair, BF16)
 
-/* e4m3 and e5m2 in pairs, from two f32 or an f16x2. */
-#define BYTES_LOOPS(name, to)                                                                                          \
-    PAIR_LOOP(name##_f32, to, NARROW_RN, true, )                                                                       \
-    PAIR_LOOP(name##_f32_relu, to, NARROW_RN, true, positive)                                                          \
-    CONVERT_LOOP(name##_f16x2, uint32_t, uint32_t,                                                                     \
-                 narrow((double)half_value(a >> 16), &(to), NARROW_RN, true) << 8 |                                    \
-                     narrow((double)half_value(a & 0xffffu), &(to), NARROW_RN, true))                                  \
-    CONVERT_LOOP(name##_f16x2_relu, uint32_t, uint32_t,                                                                \
-                 narrow((double)positive(half_value(a >> 16)), &(to), NARROW_RN, true) << 8 |                          \
-                     narrow((double)positive(half_value(a & 0xffffu)), &(to), NARROW_RN, true))
-BYTES_LOOPS(e4m3x2, E4M3)
-BYTES_LOOPS(e5m2x2, E5M2)
-
-/* One of 8 bits as f16, which holds them all. */
-static inline uint32_t half_of_byte(uint32_t byte, const narrow_format *from) {
-    uint32_t magnitude = byte & 0x7fu, sign = (byte & 0x80u) << 8, digits = (uint32_t)from->precision - 1;
-    if (magnitude > from->largest) return magnitude == from->infinity ? sign | 0x7c00u : 0x7fffu;
-    uint32_t exponent = magnitude >> digits, fraction = magnitude & ((1u << digits) - 1);
-    uint32_t whole = exponent ? fraction | 1u << digits : fraction;
-    double value = ldexp((double)whole, (exponent ? (int)exponent : 1) - 1 + from->smallest - (int)digits);
-    return sign | narrow(value, &F16, NARROW_RN, false);
-}
-#define HALVES_OF(a, from) (half_of_byte((a) >> 8 & 0xffu, from) << 16 | half_of_byte((a) & 0xffu, from))
-CONVERT_LOOP(f16x2_e4m3x2, uint32_t, uint32_t, HALVES_OF(a, &E4M3))
-CONVERT_LOOP(f16x2_e5m2x2, uint32_t, uint32_t, HALVES_OF(a, &E5M2))
-
-/* Conversions to 6 and 4 bits: a byte each for 6 bits, one byte for both for 4 bits; NaN becomes the largest number. */
-static const narrow_format E2M3 = {4, 0, 0x1f, 0x1f, 0x1f, 6}, E3M2 = {3, -2, 0x1f, 0x1f, 0x1f, 6},
-                           E2M1 = {2, 0, 7, 7, 7, 4};
-static inline uint32_t half_of_bits(uint32_t bits, const narrow_format *from) {
-    const uint32_t digits = (uint32_t)from->precision - 1, magnitude = bits & ((1u << (from->width - 1)) - 1);
-    const uint32_t exponent = magnitude >> digits, fraction = magnitude & ((1u << digits) - 1);
-    const uint32_t whole = exponent ? fraction | 1u << digits : fraction, sign = bits >> (from->width - 1) & 1;
-    const double value = ldexp((double)whole, (exponent ? (int)exponent : 1) - 1 + from->smallest - (int)digits);
-    return sign << 15 | narrow(value, &F16, NARROW_RN, false);
-}
-#define SMALL_PAIR(name, to, shift, view)                                                                              \
+/* Pairs of 8, 6 or 4 bits, `apart` bits from each other, from two f32, an f16x2 or a bf16x2. */
+#define HIGH_HALF(a) ((a) >> 16)
+#define LOW_HALF(a) ((a) & 0xffffu)
+#define SMALL(to, value) narrow((double)(value), &(to), NARROW_RN, true)
+#define FROM_SINGLES(name, to, apart, view)                                                                            \
     static void name(void *vd, const void *va, const void *vb, const void *vc) {                                       \
         uint32_t *d = vd;                                                                                              \
         const uint32_t *a = va, *b = vb;                                                                               \
         (void)vc;                                                                                                      \
-        for (int i = 0; i < LANES; i++) {                                                                              \
-            const uint32_t high = narrow((double)view(float_of(a[i])), &(to), NARROW_RN, true);                        \
-            d[i] = high << (shift) | narrow((double)view(float_of(b[i])), &(to), NARROW_RN, true);                     \
-        }                                                                                                              \
+        for (int i = 0; i < LANES; i++)                                                                                \
+            d[i] = SMALL(to, view(float_of(a[i]))) << (apart) | SMALL(to, view(float_of(b[i])));                       \
     }
-#define SMALL_LOOPS(name, from, shift)                                                                                 \
-    SMALL_PAIR(name##_f32, from, shift, )                                                                              \
-    SMALL_PAIR(name##_f32_relu, from, shift, positive)                                                                 \
-    CONVERT_LOOP(f16x2_##name, uint32_t, uint32_t,                                                                     \
-                 half_of_bits(a >> (shift), &(from)) << 16 | half_of_bits(a, &(from)))                                 \
-    CONVERT_LOOP(f16x2_##name##_relu, uint32_t, uint32_t,                                                              \
-                 half_bits(positive(half_value(half_of_bits(a >> (shift), &(from))))) << 16 |                          \
-                     half_bits(positive(half_value(half_of_bits(a, &(from))))))
+#define FROM_HALVES(name, to, apart, view)                                                                             \
+    CONVERT_LOOP(name, uint32_t, uint32_t, SMALL(to, view(HIGH_HALF(a))) << (apart) | SMALL(to, view(LOW_HALF(a))))
+#define POSITIVE_HALF(a) positive(half_value(a))
+#define POSITIVE_BFLOAT(a) positive(bfloat_value(a))
+
+/* One of them as f16, which holds them all. */
+static uint32_t half_of_small(uint32_t bits, const narrow_format *from) {
+    const uint32_t digits = (uint32_t)from->precision - 1, magnitude = bits & ((1u << (from->width - 1)) - 1);
+    const uint32_t exponent = magnitude >> digits, fraction = magnitude & ((1u << digits) - 1);
+    const uint32_t whole = exponent ? fraction | 1u << digits : fraction;
+    const uint32_t sign = (bits >> (from->width - 1) & 1) << 15;
+    if (magnitude > from->largest) return magnitude == from->infinity ? sign | 0x7c00u : 0x7fffu;
+    const double value = ldexp((double)whole, (exponent ? (int)exponent : 1) - 1 + from->smallest - (int)digits);
+    return sign | narrow(value, &F16, NARROW_RN, false);
+}
+#define SMALL_LOOPS(name, of, apart)                                                                                   \
+    FROM_SINGLES(name##_f32, of, apart, )                                                                              \
+    FROM_SINGLES(name##_f32_relu, of, apart, positive)                                                                 \
+    FROM_HALVES(name##_f16x2, of, apart, half_value)                                                                   \
+    FROM_HALVES(name##_f16x2_relu, of, apart, POSITIVE_HALF)                                                           \
+    FROM_HALVES(name##_bf16x2, of, apart, bfloat_value)                                                                \
+    FROM_HALVES(name##_bf16x2_relu, of, apart, POSITIVE_BFLOAT)                                                        \
+    CONVERT_LOOP(f16x2_##name, uint32_t, uint32_t, half_of_small(a >> (apart), &(of)) << 16 | half_of_small(a, &(of)))
+SMALL_LOOPS(e4m3x2, E4M3, 8)
+SMALL_LOOPS(e5m2x2, E5M2, 8)
 SMALL_LOOPS(e2m3x2, E2M3, 8)
 SMALL_LOOPS(e3m2x2, E3M2, 8)
 SMALL_LOOPS(e2m1x2, E2M1, 4)
+/* Exact for what was one of them. */
+static uint32_t bfloat_of_half(uint32_t half) {
+    return (uint32_t)narrow((double)half_value(half), &BF16, NARROW_RZ, false);
+}
+CONVERT_LOOP(bf16x2_f16x2, uint32_t, uint32_t, bfloat_of_half(HIGH_HALF(a)) << 16 | bfloat_of_half(LOW_HALF(a)))
+
+/* Rounded with random bits c: of f16x2 and bf16x2 the upper half for a and the lower for b, else the lower for both. */
+#define RANDOM_PAIR(name, to, apart, of_a, count, finite, view)                                                        \
+    static void name(void *vd, const void *va, const void *vb, const void *vc) {                                       \
+        uint32_t *d = vd;                                                                                              \
+        const uint32_t *a = va, *b = vb, *c = vc;                                                                      \
+        for (int i = 0; i < LANES; i++) {                                                                              \
+            const double high = (double)(c[i] >> (of_a) & ((1u << (count)) - 1)) / (1 << (count));                     \
+            const double low = (double)(c[i] & ((1u << (count)) - 1)) / (1 << (count));                                \
+            const uint32_t first = narrow_by((double)view(float_of(a[i])), &(to), NARROW_RS, high, finite);            \
+            d[i] = first << (apart) | narrow_by((double)view(float_of(b[i])), &(to), NARROW_RS, low, finite);          \
+        }                                                                                                              \
+    }
+#define RANDOM_HALVES(name, to, count)                                                                                 \
+    RANDOM_PAIR(random_##name, to, 16, 16, count, false, )                                                             \
+    RANDOM_PAIR(random_##name##_relu, to, 16, 16, count, false, positive)                                              \
+    RANDOM_PAIR(random_##name##_finite, to, 16, 16, count, true, )                                                     \
+    RANDOM_PAIR(random_##name##_relu_finite, to, 16, 16, count, true, positive)
+#define RANDOM_SMALL(name, to, apart)                                                                                  \
+    RANDOM_PAIR(random_##name, to, apart, 0, 16, true, )                                                               \
+    RANDOM_PAIR(random_##name##_relu, to, apart, 0, 16, true, positive)
+RANDOM_HALVES(f16x2, F16, 13)
+RANDOM_HALVES(bf16x2, BF16, 16)
+RANDOM_SMALL(e4m3x4, E4M3, 8)
+RANDOM_SMALL(e5m2x4, E5M2, 8)
+RANDOM_SMALL(e2m3x4, E2M3, 8)
+RANDOM_SMALL(e3m2x4, E3M2, 8)
+RANDOM_SMALL(e2m1x4, E2M1, 4)
 
 /* ue8m0 is the exponent field of an f32, of a magnitude that is cut or rounded up to a power of two. */
 static inline uint32_t power_field(uint32_t bits, bool up, bool finite) {
@@ -306,10 +330,13 @@ static inline uint32_t tf32_rna(uint32_t bits, bool finite) {
 }
 CONVERT_LOOP(tf32_f32_rna, uint32_t, uint32_t, tf32_rna(a, false))
 CONVERT_LOOP(tf32_f32_rna_finite, uint32_t, uint32_t, tf32_rna(a, true))
-CONVERT_LOOP(tf32_f32_rn, uint32_t, uint32_t, narrow((double)float_of(a), &TF32, NARROW_RN, false) << 13)
-CONVERT_LOOP(tf32_f32_rz, uint32_t, uint32_t, narrow((double)float_of(a), &TF32, NARROW_RZ, false) << 13)
-CONVERT_LOOP(tf32_f32_rn_relu, uint32_t, uint32_t, narrow((double)positive(float_of(a)), &TF32, NARROW_RN, false) << 13)
-CONVERT_LOOP(tf32_f32_rz_relu, uint32_t, uint32_t, narrow((double)positive(float_of(a)), &TF32, NARROW_RZ, false) << 13)
+#define TF32_LOOPS(name, how, finite)                                                                                  \
+    CONVERT_LOOP(name, uint32_t, uint32_t, narrow((double)float_of(a), &TF32, how, finite) << 13)                      \
+    CONVERT_LOOP(name##_relu, uint32_t, uint32_t, narrow((double)positive(float_of(a)), &TF32, how, finite) << 13)
+TF32_LOOPS(tf32_f32_rn, NARROW_RN, false)
+TF32_LOOPS(tf32_f32_rz, NARROW_RZ, false)
+TF32_LOOPS(tf32_f32_rn_finite, NARROW_RN, true)
+TF32_LOOPS(tf32_f32_rz_finite, NARROW_RZ, true)
 
 /* ---- cvt.pack: a above b, each clamped from s32; c is moved up by as much ---- */
 
@@ -394,6 +421,14 @@ typedef struct direct_conversion {
         {rounding, to "x2", "f32", false, true, name##_finite, NULL}, {                                                \
         rounding, to "x2", "f32", true, true, name##_relu_finite, NULL                                                 \
     }
+#define SMALL_PAIRS(type, name)                                                                                        \
+    {"rn", type, "f32", false, true, name##_f32, NULL}, {"rn", type, "f32", true, true, name##_f32_relu, NULL},        \
+        {"rn", type, "f16x2", false, true, name##_f16x2, NULL},                                                        \
+        {"rn", type, "f16x2", true, true, name##_f16x2_relu, NULL},                                                    \
+        {"rn", type, "bf16x2", false, true, name##_bf16x2, NULL},                                                      \
+        {"rn", type, "bf16x2", true, true, name##_bf16x2_relu, NULL}, {                                                \
+        "rn", "f16x2", type, false, false, f16x2_##name, NULL                                                          \
+    }
 static const direct_conversion direct_conversions[] = {
     {"", "f32", "f32", false, false, f32_f32, f32_f32_ftz},
     {"rn", "f32", "f64", false, false, f32_f64, f32_f64_ftz},
@@ -414,28 +449,11 @@ static const direct_conversion direct_conversions[] = {
     WITH_MODIFIERS("rz", "f16", f16_pair_rz),
     WITH_MODIFIERS("rn", "bf16", bf16_pair_rn),
     WITH_MODIFIERS("rz", "bf16", bf16_pair_rz),
-    {"rn", "e4m3x2", "f32", false, true, e4m3x2_f32, NULL},
-    {"rn", "e4m3x2", "f32", true, true, e4m3x2_f32_relu, NULL},
-    {"rn", "e5m2x2", "f32", false, true, e5m2x2_f32, NULL},
-    {"rn", "e5m2x2", "f32", true, true, e5m2x2_f32_relu, NULL},
-    {"rn", "e4m3x2", "f16x2", false, true, e4m3x2_f16x2, NULL},
-    {"rn", "e4m3x2", "f16x2", true, true, e4m3x2_f16x2_relu, NULL},
-    {"rn", "e5m2x2", "f16x2", false, true, e5m2x2_f16x2, NULL},
-    {"rn", "e5m2x2", "f16x2", true, true, e5m2x2_f16x2_relu, NULL},
-    {"rn", "f16x2", "e4m3x2", false, false, f16x2_e4m3x2, NULL},
-    {"rn", "f16x2", "e5m2x2", false, false, f16x2_e5m2x2, NULL},
-    {"rn", "e2m1x2", "f32", false, true, e2m1x2_f32, NULL},
-    {"rn", "e2m1x2", "f32", true, true, e2m1x2_f32_relu, NULL},
-    {"rn", "e2m3x2", "f32", false, true, e2m3x2_f32, NULL},
-    {"rn", "e2m3x2", "f32", true, true, e2m3x2_f32_relu, NULL},
-    {"rn", "e3m2x2", "f32", false, true, e3m2x2_f32, NULL},
-    {"rn", "e3m2x2", "f32", true, true, e3m2x2_f32_relu, NULL},
-    {"rn", "f16x2", "e2m1x2", false, false, f16x2_e2m1x2, NULL},
-    {"rn", "f16x2", "e2m1x2", true, false, f16x2_e2m1x2_relu, NULL},
-    {"rn", "f16x2", "e2m3x2", false, false, f16x2_e2m3x2, NULL},
-    {"rn", "f16x2", "e2m3x2", true, false, f16x2_e2m3x2_relu, NULL},
-    {"rn", "f16x2", "e3m2x2", false, false, f16x2_e3m2x2, NULL},
-    {"rn", "f16x2", "e3m2x2", true, false, f16x2_e3m2x2_relu, NULL},
+    SMALL_PAIRS("e4m3x2", e4m3x2),
+    SMALL_PAIRS("e5m2x2", e5m2x2),
+    SMALL_PAIRS("e2m3x2", e2m3x2),
+    SMALL_PAIRS("e3m2x2", e3m2x2),
+    SMALL_PAIRS("e2m1x2", e2m1x2),
     {"rz", "ue8m0x2", "f32", false, false, ue8m0x2_rz_f32, NULL},
     {"rp", "ue8m0x2", "f32", false, false, ue8m0x2_rp_f32, NULL},
     {"rz", "ue8m0x2", "f32", false, true, ue8m0x2_rz_finite_f32, NULL},
@@ -451,6 +469,10 @@ static const direct_conversion direct_conversions[] = {
     {"rz", "tf32", "f32", false, false, tf32_f32_rz, NULL},
     {"rn", "tf32", "f32", true, false, tf32_f32_rn_relu, NULL},
     {"rz", "tf32", "f32", true, false, tf32_f32_rz_relu, NULL},
+    {"rn", "tf32", "f32", false, true, tf32_f32_rn_finite, NULL},
+    {"rz", "tf32", "f32", false, true, tf32_f32_rz_finite, NULL},
+    {"rn", "tf32", "f32", true, true, tf32_f32_rn_finite_relu, NULL},
+    {"rz", "tf32", "f32", true, true, tf32_f32_rz_finite_relu, NULL},
 };
 
 static lane_function *find_direct(const conversion_request *request) {
@@ -460,6 +482,25 @@ static lane_function *find_direct(const conversion_request *request) {
             !strcmp(c->rounding, request->rounding) && c->relu == request->relu && c->finite == request->finite)
             return request->ftz ? c->flushing : c->lanes;
     }
+    return NULL;
+}
+
+lane_function *emu_find_stochastic(const char *to, bool relu, bool finite) {
+    static const struct {
+        const char *to;
+        bool relu, finite;
+        lane_function *lanes;
+    } all[] = {{"f16x2", false, false, random_f16x2},         {"f16x2", true, false, random_f16x2_relu},
+               {"f16x2", false, true, random_f16x2_finite},   {"f16x2", true, true, random_f16x2_relu_finite},
+               {"bf16x2", false, false, random_bf16x2},       {"bf16x2", true, false, random_bf16x2_relu},
+               {"bf16x2", false, true, random_bf16x2_finite}, {"bf16x2", true, true, random_bf16x2_relu_finite},
+               {"e4m3x4", false, true, random_e4m3x4},        {"e4m3x4", true, true, random_e4m3x4_relu},
+               {"e5m2x4", false, true, random_e5m2x4},        {"e5m2x4", true, true, random_e5m2x4_relu},
+               {"e2m3x4", false, true, random_e2m3x4},        {"e2m3x4", true, true, random_e2m3x4_relu},
+               {"e3m2x4", false, true, random_e3m2x4},        {"e3m2x4", true, true, random_e3m2x4_relu},
+               {"e2m1x4", false, true, random_e2m1x4},        {"e2m1x4", true, true, random_e2m1x4_relu}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!strcmp(all[i].to, to) && all[i].relu == relu && all[i].finite == finite) return all[i].lanes;
     return NULL;
 }
 
@@ -511,8 +552,9 @@ static void steps_by_f64(conversion *way, const conversion_request *request) {
 /* The modifiers of a float result that are steps of their own. */
 static void add_modifiers(conversion *way, const conversion_request *request) {
     const type_info *to = request->to;
-    bool packed = to->family == 'H' && request->from->family == 'E';
-    if (request->relu && packed) add_step(way, emu_lanes_positive_f16x2, 32);
+    const bool decoded = strchr("HG", to->family) && request->from->family == 'E';
+    if (request->relu && decoded) add_step(way, emu_lanes_positive_f16x2, 32);
+    if (decoded && to->family == 'G' && strcmp(request->from->name, "ue8m0x2")) add_step(way, bf16x2_f16x2, 32);
     if (!request->sat || strchr("us", to->family)) return;
     add_step(way,
              to->family == 'h' ? emu_lanes_saturate_f16x2
@@ -527,6 +569,7 @@ bool emu_find_conversion(const conversion_request *request, conversion *way) {
     conversion_request plain = *request;
     *way = (conversion){0};
     if (from->family == 'E') plain.relu = false;
+    if (from->family == 'E' && strcmp(from->name, "ue8m0x2")) plain.to = emu_find_type("f16x2");
     lane_function *direct = find_direct(&plain);
     if (direct)
         add_step(way, direct, to->bits);

@@ -15,6 +15,14 @@ PLAIN_F32(emu_lanes_fma_f32, fmaf(x, y, z))
 PLAIN_F32(emu_lanes_div_f32, x / y)
 PLAIN_F32(emu_lanes_max_f32, larger(x, y))
 
+/* f32 and, as the first or the first two sources, f16 or bf16. */
+#define MIXED(type, view)                                                                                              \
+    LANES_32(emu_lanes_add_f32_##type, canonical(view(a) + float_of(b)))                                               \
+    LANES_32(emu_lanes_sub_f32_##type, canonical(view(a) - float_of(b)))                                               \
+    LANES_32(emu_lanes_fma_f32_##type, canonical(fmaf(view(a), view(b), float_of(c))))
+MIXED(f16, half_value)
+MIXED(bf16, bfloat_value)
+
 LANES_F32(emu_lanes_min_f32, smaller(x, y))
 LANES_F32(emu_lanes_rcp_f32, 1.0f / x)
 LANES_F32(emu_lanes_sqrt_f32, sqrtf(x))

@@ -644,6 +644,31 @@ void emu_exec_address(cta *m, warp *w, const op *o, uint32_t mask) {
     }
 }
 
+/* ---- st.bulk ---- */
+
+void emu_exec_zeros(cta *m, warp *w, const op *o, uint32_t mask) {
+    enum { STEP = 8, MOST = 1 << 24 };
+    static const uint8_t zeros[STEP];
+    for (; mask; mask &= mask - 1) {
+        const int lane = first_lane(mask);
+        const uint64_t window = o->space == SPACE_GENERIC ? SHARED_WINDOW : 0,
+                       bytes = slot64(w, o->r[o->sources - 1])[lane];
+        const uint64_t first = emu_lane_address(w, o, 0, lane) - window;
+        if (bytes % STEP || bytes > MOST) {
+            emu_report(m, EMU_MISALIGNED, UINT32_MAX, w, lane, -1, first,
+                       "st.bulk of %" PRIu64 " bytes: it must be a multiple of 8, up to 16 MiB.", bytes);
+            continue;
+        }
+        for (uint64_t at = first; at < first + bytes; at += STEP) {
+            uint8_t *to = emu_translate(m, w, SPACE_SHARED, at, STEP, lane, "writes");
+            if (!to) break;
+            if (m->checks) emu_on_shared_write(m, w, lane, (uint32_t)at, STEP, zeros);
+            memset(to, 0, STEP);
+        }
+        m->changes++;
+    }
+}
+
 /* ---- ldmatrix and stmatrix: lane i gives the address of row i % 8 of matrix i / 8 ---- */
 
 static void spread_matrix(uint32_t *d, const uint8_t *const rows[8], bool transposed) {
@@ -660,6 +685,16 @@ static void spread_matrix(uint32_t *d, const uint8_t *const rows[8], bool transp
     }
 }
 
+/* Sixteen rows of bytes, transposed: a lane gets column `lane / 4` of four rows, and the one eight columns on. */
+static void spread_bytes(uint32_t *d, uint32_t *next, const uint8_t *const rows[16]) {
+    for (int lane = 0; lane < LANES; lane++) {
+        uint8_t bytes[2][4];
+        for (int i = 0; i < 8; i++) bytes[i / 4][i % 4] = rows[lane % 4 * 4 + i % 4][lane / 4 + i / 4 * 8];
+        memcpy(&d[lane], bytes[0], 4);
+        memcpy(&next[lane], bytes[1], 4);
+    }
+}
+
 /* Address of the rows of 16 bytes; NULL, and reported, if it is not shared memory. */
 static void matrix_rows(cta *m, warp *w, const op *o, const char *verb, uint32_t *addresses, uint8_t **rows) {
     const uint64_t window = o->space == SPACE_GENERIC ? SHARED_WINDOW : 0;
@@ -672,20 +707,29 @@ static void matrix_rows(cta *m, warp *w, const op *o, const char *verb, uint32_t
     }
 }
 
-/* Uninitialized bytes of each row: a lane gets four bytes of a row, or transposed two bytes of each of two rows. */
+/* The lane that gets bytes 2 * part and 2 * part + 1 of a row of a matrix, or the first of two that get one each. */
+static int lane_of_part(const op *o, int row, int part) {
+    if (o->detail & MATRIX_OF_BYTES) return 8 * (part % 4) + row / 4;
+    return o->flags & FLAG_TRANSPOSE ? 4 * part + row / 2 : 4 * row + part / 2;
+}
+
+/* Uninitialized bytes of each row: a lane gets four bytes of a row, or transposed two bytes of each of two rows, or of
+ * bytes one of each of four rows. */
 static void note_undefined_rows(cta *m, warp *w, const op *o, const uint32_t *addresses, const uint32_t *undefined) {
     for (int k = 0; k < o->vector; k++) {
         uint32_t lanes = 0, address = 0;
         bool stored = false;
-        for (int row = 7; row >= 0; row--) {
-            uint32_t bytes = undefined[8 * k + row];
+        const bool of_bytes = o->detail & MATRIX_OF_BYTES;
+        const int height = of_bytes ? 16 : 8, first = height * (k * 8 / height), from = of_bytes ? k % 2 * 4 : 0;
+        for (int row = height - 1; row >= 0; row--) {
+            uint32_t bytes = undefined[first + row];
             if (!bytes) continue;
-            address = addresses[8 * k + row];
+            address = addresses[first + row];
             stored = bytes & STORED_UNDEFINED;
-            for (int part = 0; part < 8; part++) {
-                bool part_undefined = bytes >> (2 * part) & 3;
-                int lane = o->flags & FLAG_TRANSPOSE ? 4 * part + row / 2 : 4 * row + part / 2;
-                lanes |= (uint32_t)part_undefined << lane;
+            for (int part = from; part < (of_bytes ? from + 4 : 8); part++) {
+                const uint32_t two = bytes >> (2 * part) & 3;
+                const int lane = lane_of_part(o, row, part);
+                lanes |= of_bytes ? (two & 1) << lane | two >> 1 << (lane + 4) : (uint32_t)(two != 0) << lane;
             }
         }
         emu_on_undefined_load(m, w, o->r[k], lanes, address, stored);
@@ -700,7 +744,7 @@ static void widen_row(const uint8_t *row, uint32_t bits, uint8_t bytes[16]) {
     }
 }
 
-/* `detail`: bits of an element that becomes a byte, or 0. */
+/* `detail`: bits of an element that becomes a byte, or 0; with MATRIX_OF_BYTES of 16 by 16 bytes. */
 void emu_exec_ldmatrix(cta *m, warp *w, const op *o, uint32_t mask) {
     (void)mask;
     static const uint8_t zeros[16];
@@ -716,11 +760,18 @@ void emu_exec_ldmatrix(cta *m, warp *w, const op *o, uint32_t mask) {
         if (found[i]) any |= undefined[i] = emu_on_shared_read(m, w, i, addresses[i], 16);
     }
     if (any) note_undefined_rows(m, w, o, addresses, undefined);
-    for (int i = 0; i < count && o->detail; i++) {
-        widen_row(rows[i], o->detail, wide[i]);
+    const uint32_t bits = o->detail & ~MATRIX_OF_BYTES;
+    for (int i = 0; i < count && bits; i++) {
+        widen_row(rows[i], bits, wide[i]);
         rows[i] = wide[i];
     }
-    for (int k = 0; k < o->vector; k++) spread_matrix(slot32(w, o->r[k]), rows + 8 * k, o->flags & FLAG_TRANSPOSE);
+    const bool of_bytes = o->detail & MATRIX_OF_BYTES;
+    for (int k = 0; k < o->vector; k += 1 + of_bytes) {
+        if (of_bytes)
+            spread_bytes(slot32(w, o->r[k]), slot32(w, o->r[k + 1]), rows + 8 * k);
+        else
+            spread_matrix(slot32(w, o->r[k]), rows + 8 * k, o->flags & FLAG_TRANSPOSE);
+    }
     emu_count_ldmatrix(m, o, addresses, o->vector);
 }
 
@@ -731,13 +782,25 @@ static void gather_matrix(uint32_t *rows, const uint32_t *words, bool transposed
     spread_matrix(rows, at, transposed); /* its own inverse */
 }
 
+/* Bytes, transposed: a lane has two rows of column `lane / 4`, and of the one eight columns on. */
+static void gather_bytes(uint32_t rows[LANES], const uint32_t *words) {
+    uint8_t *bytes = (uint8_t *)rows;
+    for (int lane = 0; lane < LANES; lane++)
+        for (int i = 0; i < 4; i++)
+            bytes[16 * (lane % 4 * 2 + i % 2) + lane / 4 + i / 2 * 8] = (uint8_t)(words[lane] >> 8 * i);
+}
+
+/* With MATRIX_OF_BYTES matrices of 16 by 8 bytes. */
 void emu_exec_stmatrix(cta *m, warp *w, const op *o, uint32_t mask) {
     (void)mask;
     uint32_t addresses[LANES], words[LANES];
     uint8_t *rows[LANES];
     matrix_rows(m, w, o, "writes", addresses, rows);
     for (int k = 0; k < o->vector; k++) {
-        gather_matrix(words, slot32(w, o->r[1 + k]), o->flags & FLAG_TRANSPOSE);
+        if (o->detail & MATRIX_OF_BYTES)
+            gather_bytes(words, slot32(w, o->r[1 + k]));
+        else
+            gather_matrix(words, slot32(w, o->r[1 + k]), o->flags & FLAG_TRANSPOSE);
         for (int row = 0; row < 8; row++) {
             int lane = 8 * k + row;
             if (!rows[lane]) continue;

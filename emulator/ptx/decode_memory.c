@@ -6,8 +6,8 @@ static void access_shape(decoder *dec, op *o, const form_match *match) {
     const type_info *type = match->types[match->type_count - 1];
     o->bytes = type->bits / 8;
     o->vector = match->vector;
-    const int most = match->space == SPACE_GLOBAL ? 32 : 16;
-    if (o->bytes * o->vector > most) emu_refuse(dec, "an access moves at most 16 bytes, of .global 32");
+    const int most = match->space == SPACE_GLOBAL || match->space == SPACE_GENERIC ? 32 : 16;
+    if (o->bytes * o->vector > most) emu_refuse(dec, "an access moves at most 16 bytes, of global memory 32");
     if (type->family == 's') o->flags |= FLAG_SIGNED;
 }
 
@@ -125,6 +125,17 @@ void emu_decode_store(decoder *dec, const form_match *match) {
     }
 }
 
+void emu_decode_store_bulk(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 3, 3);
+    const operand *value = operand_at(dec, 2);
+    if (value->kind != OPERAND_INTEGER || value->value) emu_refuse(dec, "st.bulk stores zeros");
+    const uint16_t bytes = emu_source(dec, operand_at(dec, 1), 64, EXACT);
+    op *o = emu_emit(dec, match->kind);
+    o->bytes = 8;
+    emu_add_address(dec, o, operand_at(dec, 0), match->space);
+    add_source(o, bytes);
+}
+
 uint8_t emu_atomic_operation(const form_match *match) {
     static const char *const names[] = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"};
     uint8_t i = 0;
@@ -227,12 +238,14 @@ void emu_decode_policy(decoder *dec, const form_match *match) {
 
 void emu_decode_ldmatrix(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 2, 2);
-    int count = emu_chose(match, "x1") ? 1 : emu_chose(match, "x2") ? 2 : 4;
+    const bool square = emu_chose(match, "m16n16"); /* a matrix has 16 rows, and two registers */
+    int count = (emu_chose(match, "x1") ? 1 : emu_chose(match, "x2") ? 2 : 4) << square;
     const operand *to = emu_elements(dec, operand_at(dec, 0), count);
     op *o = emu_emit(dec, match->kind);
     o->vector = (uint8_t)count;
     o->bytes = 16;
     o->detail = emu_chose(match, "b6x16_p32") ? 6 : emu_chose(match, "b4x16_p64") ? 4 : 0;
+    if (square) o->detail |= MATRIX_OF_BYTES;
     if (emu_chose(match, "trans")) o->flags |= FLAG_TRANSPOSE;
     for (int i = 0; i < count; i++) add_dest(o, emu_dest(dec, &to[i], 32));
     emu_add_address(dec, o, operand_at(dec, 1), match->space);
@@ -247,6 +260,7 @@ void emu_decode_stmatrix(decoder *dec, const form_match *match) {
     op *o = emu_emit(dec, match->kind);
     o->vector = (uint8_t)count;
     o->bytes = 16;
+    if (emu_chose(match, "m16n8")) o->detail = MATRIX_OF_BYTES;
     if (emu_chose(match, "trans")) o->flags |= FLAG_TRANSPOSE;
     emu_add_address(dec, o, operand_at(dec, 0), match->space);
     for (int i = 0; i < count; i++) add_source(o, sources[i]);

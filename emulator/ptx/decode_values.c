@@ -575,6 +575,40 @@ void emu_decode_convert(decoder *dec, const form_match *match) {
     emit_conversion(dec, &way, emu_dest(dec, target, bits), a, b);
 }
 
+static void emit_three(decoder *dec, lane_function *lanes, uint16_t to, uint16_t a, uint16_t b, uint16_t c) {
+    emit_lanes(dec, lanes, to, a, b);
+    add_source(&dec->code->ops[dec->code->op_count - 1], c);
+}
+
+/* cvt.rs: two values and random bits, or two such pairs, each with the random bytes that prmt selects. */
+void emu_decode_stochastic(decoder *dec, const form_match *match) {
+    const type_info *to = match->types[0], *from = match->types[1];
+    const bool four = strstr(to->name, "x4"), narrow = to->bits == 16;
+    lane_function *lanes = emu_find_stochastic(to->name, emu_chose(match, "relu"), emu_chose(match, "satfinite"));
+    const int operands = four ? 3 : 4;
+    uint16_t values[4], pairs[2];
+    emu_expect_operands(dec, operands, operands);
+    const operand *list = four ? emu_elements(dec, operand_at(dec, 1), 4) : NULL;
+    for (int i = 0; i < (four ? 4 : 2); i++)
+        values[i] = emu_source_of_type(dec, list ? &list[i] : operand_at(dec, 1 + i), from, WIDER);
+    const uint16_t random = emu_source(dec, operand_at(dec, operands - 1), 32, EXACT);
+    const uint16_t target = emu_dest(dec, operand_at(dec, 0), to->bits);
+    if (!four) {
+        emit_three(dec, lanes, target, values[0], values[1], random);
+        return;
+    }
+    static const uint32_t bytes[2][2] = {{0x4432, 0x4410}, {0x4431, 0x4420}};
+    const uint16_t zero = emu_constant_register(dec, 0, 32);
+    for (int i = 0; i < 2; i++) {
+        const uint16_t own = emu_scratch_register(dec, 32);
+        pairs[i] = emu_scratch_register(dec, 32);
+        emit_three(dec, emu_lanes_prmt, own, random, zero, emu_constant_register(dec, bytes[narrow][i], 32));
+        emit_three(dec, lanes, pairs[i], values[2 * i], values[2 * i + 1], own);
+    }
+    const uint16_t order = emu_constant_register(dec, narrow ? 0x7740 : 0x5410, 32);
+    emit_three(dec, emu_lanes_prmt, target, pairs[1], pairs[0], order);
+}
+
 /* cvt.pack: both values clamped to the narrow type, side by side, and c moved up to make room for them. */
 void emu_decode_pack(decoder *dec, const form_match *match) {
     static const struct {

@@ -53,6 +53,7 @@ OP_ROW(OP_FRAME, LANES_EACH, emu_exec_frame, "r[0] = where the frame of the func
 /* memory */
 OP_ROW(OP_LOAD, LANES_EACH, emu_exec_load, "r[0 .. dests) = memory")
 OP_ROW(OP_STORE, LANES_EACH, emu_exec_store, "memory = the sources after the address")
+OP_ROW(OP_ZEROS, LANES_EACH, emu_exec_zeros, "so many bytes of shared memory as the last source says = 0")
 OP_ROW(OP_ATOMIC, LANES_EACH, emu_exec_atomic, "r[0 .. dests) = memory, which one lane after another changes")
 OP_ROW(OP_ADDRESS, LANES_EACH, emu_exec_address, "check that the address is valid; nothing else")
 OP_ROW(OP_TEXTURE, LANES_EACH, emu_exec_texture,
@@ -269,6 +270,17 @@ INT("max", "u16x2", "d, a, b", emu_lanes_max_u16x2)
 INT("max", "s16x2", "d, a, b", emu_lanes_max_s16x2)
 INT("max", "relu s32", "d, a, b", emu_lanes_max_relu_s32)
 INT("max", "relu s16x2", "d, a, b", emu_lanes_max_relu_s16x2)
+#define FOUR_BYTES(opcode, modifiers, name)                                                                            \
+    INT(opcode, modifiers "u8x4", "d, a, b", name##_u8x4)                                                              \
+    INT(opcode, modifiers "s8x4", "d, a, b", name##_s8x4)
+FOUR_BYTES("min", "", emu_lanes_min)
+FOUR_BYTES("max", "", emu_lanes_max)
+FOUR_BYTES("add", "sat ", emu_lanes_add_sat)
+FOUR_BYTES("sub", "sat ", emu_lanes_sub_sat)
+INT("add", "u8x4|s8x4", "d, a, b", emu_lanes_add_8x4)
+INT("sub", "u8x4|s8x4", "d, a, b", emu_lanes_sub_8x4)
+INT("neg", "s8x4", "d, a", emu_lanes_neg_8x4)
+#undef FOUR_BYTES
 INT("dp4a", "u32 u32", "d, a, b, c", emu_lanes_dp4a_uu)
 INT("dp4a", "u32 s32", "d, a, b, c", emu_lanes_dp4a_us)
 INT("dp4a", "s32 u32", "d, a, b, c", emu_lanes_dp4a_su)
@@ -364,6 +376,13 @@ PLAIN_AND_FTZ("sub", ROUNDING "? ", "sat? ", "d, a, b", emu_lanes_sub_f32)
 PLAIN_AND_FTZ("mul", ROUNDING "? ", "sat? ", "d, a, b", emu_lanes_mul_f32)
 PLAIN_AND_FTZ("fma", ROUNDING " ", "sat? ", "d, a, b, c", emu_lanes_fma_f32)
 PLAIN_AND_FTZ("mad", ROUNDING " ", "sat? ", "d, a, b, c", emu_lanes_fma_f32)
+#define MIXED(type)                                                                                                    \
+    FLOAT("add", ROUNDING "? sat? f32 " #type, "d, a.16, b", emu_lanes_add_f32_##type)                                 \
+    FLOAT("sub", ROUNDING "? sat? f32 " #type, "d, a.16, b", emu_lanes_sub_f32_##type)                                 \
+    FLOAT("fma", ROUNDING " sat? f32 " #type, "d, a.16, b.16, c", emu_lanes_fma_f32_##type)
+MIXED(f16)
+MIXED(bf16)
+#undef MIXED
 PLAIN_AND_FTZ("div", ROUNDING " ", "", "d, a, b", emu_lanes_div_f32)
 H200("div", "approx f32", "d, a, b", emu_lanes_div_approx_f32)
 H200("div", "approx ftz f32", "d, a, b", emu_lanes_div_approx_f32_ftz)
@@ -511,15 +530,20 @@ CONVERT(ROUNDING " ftz? bf16 f32", "d, a", "")
 CONVERT("rn|rz relu? satfinite? f16|bf16 f32", "d, a", "")
 CONVERT("rn|rz relu? satfinite? f16x2|bf16x2 f32", "d, a, b", "a becomes the upper half")
 CONVERT("rn satfinite relu? e4m3x2|e5m2x2 f32", "d, a, b", "a becomes the upper half")
-CONVERT("rn satfinite relu? e4m3x2|e5m2x2 f16x2", "d, a", "")
-CONVERT("rn relu? f16x2 e4m3x2|e5m2x2", "d, a", "")
 CONVERT("rn satfinite relu? e2m1x2|e2m3x2|e3m2x2 f32", "d, a, b", "a becomes the upper half; NaN the largest number")
-CONVERT("rn relu? f16x2 e2m1x2|e2m3x2|e3m2x2", "d, a", "")
+CONVERT("rn satfinite relu? e4m3x2|e5m2x2|e2m1x2|e2m3x2|e3m2x2 f16x2|bf16x2", "d, a", "")
+CONVERT("rn relu? f16x2|bf16x2 e4m3x2|e5m2x2|e2m1x2|e2m3x2|e3m2x2", "d, a", "")
 CONVERT("rz|rp satfinite? ue8m0x2 f32", "d, a, b", "of magnitudes; a becomes the upper half")
 CONVERT("rz|rp satfinite? ue8m0x2 bf16x2", "d, a", "of magnitudes")
 CONVERT("rn bf16x2 ue8m0x2", "d, a", "")
 CONVERT("rna satfinite? tf32 f32", "d.32, a", "")
-CONVERT("rn|rz relu? tf32 f32", "d.32, a", "")
+CONVERT("rn|rz satfinite? relu? tf32 f32", "d.32, a", "")
+#define STOCHASTIC(modifiers, operands)                                                                                \
+    FORM_ROW("convert", "cvt", "rs relu? " modifiers " f32", operands, OP_LANES, FORMULA, emu_decode_stochastic,       \
+             "rounded up if the bits that are cut and those of r carry; a pair shares its bits of r")
+STOCHASTIC("satfinite? f16x2|bf16x2", "d, a, b, r.32")
+STOCHASTIC("satfinite e4m3x4|e5m2x4|e2m3x4|e3m2x4|e2m1x4", "d, {a, b, e, f}, r.32")
+#undef STOCHASTIC
 FORM_ROW("convert", "cvt", "pack sat u16|s16 s32", "d.32, a, b", OP_LANES, EXACT, emu_decode_pack,
          "a becomes the upper half")
 FORM_ROW("convert", "cvt", "pack sat u8|s8|u4|s4|u2|s2 s32 b32", "d.32, a, b, c", OP_LANES, EXACT, emu_decode_pack,
@@ -537,6 +561,7 @@ FORM_ROW("memory", "st",
 FORM_ROW("memory", "st",
          "async weak? shared::cluster? mbarrier::complete_tx::bytes v2|v4? b32|u32|s32|f32|b64|u64|s64|f64",
          "[a], b, [mbarrier]", OP_BULK, EXACT, emu_decode_store_async, "lands as late as the mbarrier allows")
+FORM_ROW("memory", "st", "bulk weak? shared::cta?", "[a], bytes, 0", OP_ZEROS, EXACT, emu_decode_store_bulk, "")
 #define RED_ASYNC(operations)                                                                                          \
     FORM_ROW("memory", "red", "async relaxed cluster shared::cluster? mbarrier::complete_tx::bytes " operations,       \
              "[a], b, [mbarrier]", OP_BULK, EXACT, emu_decode_store_async, "likewise")
@@ -585,7 +610,13 @@ FORM_ROW("ldmatrix", "ldmatrix", "sync aligned m8n8 x1|x2|x4 trans? " SHARED "? 
          EXACT, emu_decode_ldmatrix, "")
 FORM_ROW("ldmatrix", "ldmatrix", "sync aligned m8n16 x1|x2|x4 " SHARED "? b8x16 b6x16_p32|b4x16_p64", "{d, ...}, [a]",
          OP_LDMATRIX, EXACT, emu_decode_ldmatrix, "elements of 6 or 4 bits become the lower part of a byte each")
+FORM_ROW("ldmatrix", "ldmatrix", "sync aligned m16n16 x1|x2 trans " SHARED "? b8", "{d, ...}, [a]", OP_LDMATRIX, EXACT,
+         emu_decode_ldmatrix, "")
+FORM_ROW("ldmatrix", "ldmatrix", "sync aligned m16n16 x1|x2 trans " SHARED "? b8x16 b6x16_p32|b4x16_p64",
+         "{d, ...}, [a]", OP_LDMATRIX, EXACT, emu_decode_ldmatrix, "likewise as a byte each")
 FORM_ROW("ldmatrix", "stmatrix", "sync aligned m8n8 x1|x2|x4 trans? " SHARED "? b16", "[a], {b, ...}", OP_STMATRIX,
+         EXACT, emu_decode_stmatrix, "")
+FORM_ROW("ldmatrix", "stmatrix", "sync aligned m16n8 x1|x2|x4 trans " SHARED "? b8", "[a], {b, ...}", OP_STMATRIX,
          EXACT, emu_decode_stmatrix, "")
 FORM_ROW("ldmatrix", "movmatrix", "sync aligned m8n8 trans b16", "d.32, a.32", OP_MOVMATRIX, EXACT, emu_decode_plain,
          "")
@@ -863,8 +894,10 @@ FORM_ROW("bulk", "cp",
 FORM_ROW("bulk", "cp", "async bulk commit_group", "", OP_BULK_COMMIT, NO_BITS, emu_decode_plain, "")
 FORM_ROW("bulk", "cp", "async bulk wait_group read?", "n", OP_BULK_WAIT, NO_BITS, emu_decode_bulk_wait,
          "with .read the copies may still write global memory")
-FORM_ROW("bulk", "cp", "async bulk prefetch tensor? " RANK "? L2 global tile|im2col? L2::cache_hint?", "...",
-         OP_NOTHING, NO_BITS, emu_decode_nothing, "changes nothing here")
+FORM_ROW("bulk", "cp",
+         "async bulk prefetch tensor? " RANK "? L2 global tile|tile::gather4|im2col|im2col::w|im2col::w::128? "
+         "L2::cache_hint?",
+         "...", OP_NOTHING, NO_BITS, emu_decode_nothing, "changes nothing here")
 FORM_ROW("bulk", "prefetch", "param|const? tensormap", "[map]", OP_NOTHING, NO_BITS, emu_decode_prefetch, "likewise")
 #define REPLACE(field, type, operands)                                                                                 \
     FORM_ROW("bulk", "tensormap", "replace tile " field " global|shared::cta? b1024 " type, operands, OP_TENSOR_FIELD, \

@@ -244,6 +244,7 @@ enum tensor_field {
     FIELD_SWIZZLE,
     FIELD_FILL
 };
+enum { MATRIX_OF_BYTES = 16 /* detail of an OP_LDMATRIX or OP_STMATRIX: transposed bytes, not halves */ };
 enum cluster_barrier_detail { CLUSTER_ARRIVE, CLUSTER_ARRIVE_RELAXED, CLUSTER_WAIT };
 enum wgmma_detail {
     WGMMA_A_REGISTERS = 1, /* else a descriptor, as for B */

@@ -18,7 +18,7 @@ from test_tensor_copies import VARIANTS, pixels_program
 from vectors import tensor_fields, wgmma_integers
 from vectors.opcodes import CASES, FIRST
 from vectors.opcodes_atomic import cell_cases, hint_cases
-from vectors.opcodes_blackwell import blackwell_cases
+from vectors.opcodes_blackwell import blackwell_cases, geforce_cases
 from vectors.opcodes_cluster import BOX_FOR_BOTH, cluster_cases
 from vectors.opcodes_convert import compare_cases, convert_cases, table_cases
 from vectors.opcodes_float import float_cases
@@ -54,6 +54,7 @@ GROUPS = (
     hopper_cases,
     cluster_cases,
     blackwell_cases,
+    geforce_cases,
 )
 # Cases of ld.global.nc read what their own kernel wrote, which is a race that test_findings.py looks for.
 OPTIONS = {cluster_cases: ("--cluster", 2), data_cases: ("--checks", "off"), hint_cases: ("--checks", "off")}
@@ -125,6 +126,7 @@ ELSEWHERE = {
     "tex": "test_textures.py",
     "wmma": "test_wmma.py",
     "prefetch param|const? tensormap": "does nothing",
+    "cp async bulk prefetch": "does nothing",
     "brx": "test_functions.py",
     "ld": "L2 eviction needs sm_100, release is no order of a load",
     "st": "hints of other architectures; param: calls",
@@ -162,13 +164,16 @@ def test_every_form_has_a_vector() -> None:
 def test_vectors_are_legal_ptx(tmp_path: Path) -> None:
     """ptxas of the pinned toolkit accepts every vector: nothing is tested that PTX does not have."""
     ptxas = ROOT / ".venv/toolkit/bin/ptxas"
-    texts = [("sm_90", build(make).text()[0]) for make in GROUPS if make is not blackwell_cases] + [
+    newer = {blackwell_cases: "sm_100a", geforce_cases: "sm_120a"}
+    texts = [("sm_90", build(make).text()[0]) for make in GROUPS if make not in newer] + [
         ("sm_90", boxes.text()) for boxes in PROGRAMS
     ]
     handed = HANDED_OVER.replace("TUNING", ".maxnreg 128").replace("TAKEN", "216").replace("GIVEN", "40")
-    blackwell = build(blackwell_cases).text()[0].replace("8.7", "9.0", 1).replace("sm_90", "sm_100a", 1)
     texts += [
-        ("sm_100a", blackwell),
+        *(
+            (arch, build(make).text()[0].replace("8.7", "9.2", 1).replace("sm_90", arch))
+            for make, arch in newer.items()
+        ),
         ("sm_90a", program(products(0))),
         ("sm_90a", wgmma_integers.program()),
         ("sm_90a", handed),
