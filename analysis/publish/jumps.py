@@ -176,16 +176,16 @@ def measured(folder: Path, step: Step) -> str:
         parts.append(f"{speed.tflops:.0f} TFLOP/s at {HEADLINE.seq}")
     claimed = {int(one.location) for one in header.claims if one.quantity == "speedup"}
     gains = step.gains.get(GPU, {})
-    ratios = [f"{gains[seq]:.3f} at {seq}" for seq in sorted({HEADLINE.seq} | claimed) if seq in gains]
-    if ratios:
-        parts.append(f"{header.parent} × {', '.join(ratios)}")
+    lengths = [seq for seq in sorted({HEADLINE.seq} | claimed) if seq in gains]
+    if lengths:
+        parts.append(", ".join(f"{gains[seq]:.3f} × {header.parent} at {seq}" for seq in lengths))
     per = step.executed_per_matrix(step.arch)
     if per is not None:
         parts.append(f"{per:.2f} instructions executed per {step.unit(step.arch)} on {step.arch}")
     if step.traffic and step.traffic.ideal and step.traffic.wavefronts > 1.5 * step.traffic.ideal:
         parts.append(f"{step.traffic.wavefronts / step.traffic.ideal:.2f} wavefronts where one would do")
     if (seen := held_up(folder, step.name)) != MISSING:
-        parts.append(f"tensor pipe and stalls: {seen}")
+        parts.append(f"tensor pipe busy {seen.replace(', ', '; stalls: ', 1)}")
     return "; ".join(parts) or "nothing yet"
 
 

@@ -47,7 +47,7 @@ def test_a_line_that_no_difference_holds_is_refused(monkeypatch: pytest.MonkeyPa
 
 def test_gains_are_those_of_one_run() -> None:
     step = replace(steps()["v02"], gains={"h200": {HEADLINE.seq: 4.5, 512: 9.0}})
-    assert "v01 × 4.500 at 4096" in jumps.measured(root(), step)
+    assert "4.500 × v01 at 4096" in jumps.measured(root(), step)
     assert "at 512" not in jumps.measured(root(), step)  # nobody predicted it
     bare = replace(step, gains={}, speeds={}, parts={}, traffic=None)
     assert jumps.measured(root() / "nowhere", bare) == "nothing yet"
