@@ -186,10 +186,9 @@ def _summary(rows: Sequence[Row]) -> str:
     reserved = sum(row.verdict == RESERVED for row in honest)
     accepted = Counter(row.expected for row in attacks if row.verdict == ACCEPTED)
     return (
-        f"Verdicts by several versions of the judge, on {len(honest)} honest submissions: {wrong} rejected, "
-        f"{reserved} reserved. "
-        f"On {len(attacks)} attacks: {accepted['hole']} wrongly accepted, and {accepted['harmless']} harmless "
-        "ones accepted."
+        f"The verdicts come from several versions of the judge. They rejected {wrong} and reserved {reserved} of "
+        f"{len(honest)} honest submissions. They wrongly accepted {accepted['hole']} of {len(attacks)} attacks, and "
+        f"accepted {accepted['harmless']} harmless ones."
     )
 
 
