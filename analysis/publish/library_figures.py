@@ -3,7 +3,7 @@
 text = library_text(root()), frameworks_text(root())
 
 A line of logs/library/GPU.jsonl is one measurement, as examples write with --record. The checks from C and Python are
-what build/tests/gpu_library and python/tests/gpu_arrays.py print, with "figure" for who printed it and "what" for its
+what build/tests/gpu_library and python/tools/gpu_arrays.py print, with "figure" for who printed it and "what" for its
 name.
 """
 

@@ -36,13 +36,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peer_cases import Case, all_cases, servers
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import flashladder
 from flashladder import _call, _launch
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
-from peer_cases import Case, all_cases, servers
 
 READ = r"""
 #include <cstdint>

@@ -1,6 +1,6 @@
 """attention() on a GPU with the arrays of PyTorch, CuPy, JAX and NumPy: one JSON object per check, 1 if any failed.
 
-    PYTHONPATH=python:. python3 python/tests/gpu_arrays.py [WORD …]     # checks whose names have one of the words
+    PYTHONPATH=python:. python3 python/tools/gpu_arrays.py [WORD …]     # checks whose names have one of the words
 
 It needs lib/libflashladder.so, a GPU and PyTorch. Checks of packages that are not installed say so and do not fail.
 Times are those of the host: how long a call takes until it returns, while the GPU is not waited for.
