@@ -129,9 +129,6 @@ def test_the_output_is_e4m3() -> None:
             ValueError,
             r"q_scale\[2\] -1: must be positive and finite",
         ),
-        ({"q_scale": np.ones(3, np.float32)}, ValueError, r"q_scale has the shape \(3,\): \(4,\) is needed"),
-        ({"dtype": "float32"}, ValueError, "bfloat16, float16 or float8_e4m3fn is needed"),
-        ({"accurate": "no"}, TypeError, "accurate is 'no': True or False is needed"),
         ({"window": (3, 0)}, TypeError, "window"),
         ({"o_scale": 1.0}, ValueError, "o_scale is for O of float8_e4m3fn: dtype is 'bfloat16'"),
         ({"dtype": "float8_e4m3fn", "o_scale": float("inf")}, ValueError, "o_scale is inf"),
@@ -141,8 +138,6 @@ def test_the_output_is_e4m3() -> None:
             r"o_scale\[1\] -1: must be positive and finite",
         ),
         ({"scale_keys": 48}, ValueError, "scale_keys 48: must be 0 or a power of two, 32 or more"),
-        ({"scale_keys": "64"}, TypeError, "scale_keys is '64': an integer is needed"),
-        ({"scale_keys": -64}, ValueError, "scale_keys is -64: it must be from 0"),
         ({"scale_keys": 64, "k_scale": 1.0}, ValueError, "with scale_keys an array"),
         ({"scale_keys": 64, "k_scale": np.ones((1, 2, 2), np.float32)}, ValueError, r"\(1, 2, 3\) is needed"),
         (
@@ -151,7 +146,6 @@ def test_the_output_is_e4m3() -> None:
             r"v_scale\[4\] -1: must be positive and finite",
         ),
         ({"cu_seqlens_q": np.array([0, 40], np.int32)}, TypeError, "pass both or neither"),
-        ({"seqlens_k": np.array([151], np.int32)}, ValueError, r"seqlens_k\[0\] 151: must be from 0 to 150"),
     ],
 )
 def test_what_is_wrong_is_said(change: dict[str, Any], error: type[Exception], sentence: str) -> None:
@@ -160,9 +154,7 @@ def test_what_is_wrong_is_said(change: dict[str, Any], error: type[Exception], s
         flashladder.attention_e4m3(q, k, v, **change)
 
 
-def test_other_types_and_sizes_are_refused() -> None:
-    q, k, v = (each.astype(ml_dtypes.float8_e4m3fn) for each in arrays())
-    with pytest.raises(ValueError, match="k is float16: float8_e4m3fn is needed"):
-        flashladder.attention_e4m3(q, k.astype(np.float16), v)
+def test_another_size_of_heads_is_refused() -> None:
+    q, k, v = (each[..., :32].astype(ml_dtypes.float8_e4m3fn) for each in arrays())
     with pytest.raises(NotImplementedError, match="d_head 32: the kernels of this library support 64, 128"):
-        flashladder.attention_e4m3(q[..., :32].copy(), k[..., :32].copy(), v[..., :32].copy())
+        flashladder.attention_e4m3(q, k, v)

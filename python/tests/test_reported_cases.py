@@ -67,40 +67,11 @@ def test_a_first_block_that_is_masked_and_then_negative_scores() -> None:
     )
 
 
-def test_log_sum_exp_is_natural_and_includes_scale_and_sinks() -> None:
-    q, k, v = three(5, 40)
-    sinks = np.array([3.0, -1.0], np.float32)
-    found = flashladder.attention(q, k, v, sinks=sinks, return_lse=True)
-    right(*(x[0] for x in found), reference(q[0], k[0], v[0], {"sinks": sinks}))
-
-
-@pytest.mark.parametrize("window", [(0, 0), (15, 0), (64, 3), (-1, 5)])
-def test_a_window_counts_from_the_last_key(window: tuple[int, int]) -> None:
-    q, k, v = three(9, 150)
-    found = flashladder.attention(q, k, v, window=window, return_lse=True)
-    right(*(x[0] for x in found), reference(q[0], k[0], v[0], {"window": window}))
-
-
 def test_a_soft_cap_that_is_saturated_stays_finite() -> None:
     q, k, v = three(6, 40)
     q *= 60
     expected = reference(q[0], k[0], v[0], {"softcap": 2.0})
     right(*(x[0] for x in flashladder.attention(q, k, v, softcap=2.0, return_lse=True)), expected)
-
-
-def test_sequences_without_rows_or_keys() -> None:
-    q, none = RNG(4).standard_normal((4, 1, 64)).astype(HALF), np.zeros((0, 1, 64), HALF)
-    starts, empty = np.array([0, 4], np.int32), np.array([0, 0], np.int32)
-    o, lse = flashladder.attention_varlen(q, none, none, starts, empty, 4, 0, return_lse=True)
-    assert not o.any() and np.isneginf(lse).all()
-    assert flashladder.attention_varlen(none, q, q, empty, starts, 0, 4).shape == (0, 1, 64)
-
-
-def test_nothing_behind_the_lengths_has_an_effect() -> None:
-    q, k, v = three(3, 40)
-    k[:, 17:], v[:, 17:] = np.nan, np.inf
-    found = flashladder.attention_with_cache(q, k, v, np.array([17], np.int32), causal=True, return_lse=True)
-    right(*(x[0] for x in found), reference(q[0], k[0, :17], v[0, :17], {"causal": True}))
 
 
 def test_a_length_that_is_a_number_has_the_limits_of_an_array() -> None:
