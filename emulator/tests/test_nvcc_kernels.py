@@ -79,35 +79,6 @@ def test_refused_by_line_and_name(code: str, name: str, tmp_path: Path) -> None:
     assert name in why and why.count("\n") == 1, done.stderr
 
 
-def test_refused_entry_leaves_others_to_run(tmp_path: Path) -> None:
-    path = tmp_path / "two.ptx"
-    path.write_text(entry("") + ".entry other()\n{\nfrobnicate.b32 1;\n}\n")
-    line = path.read_text().count("\n") - 1
-    assert ptxrun(path, "--entry", "test").returncode == 0
-    done = ptxrun(path, "--entry", "other")
-    assert done.returncode == 2 and done.stdout == "", done.stdout
-    assert done.stderr.startswith(f"ptxrun: {path}:{line}: ") and "frobnicate" in done.stderr, done.stderr
-
-
-def test_list_goes_on_after_a_refused_entry(tmp_path: Path) -> None:
-    path = tmp_path / "three.ptx"
-    path.write_text(entry("", ".param .f32 x") + ".entry other(.param .b8 y[3])\n{\nfrobnicate.b32 1;\n}\n"
-                    + ".entry last()\n{\nret;\n}\n")  # fmt: skip
-    done = ptxrun(path, "--list")
-    line = path.read_text().split("frobnicate")[0].count("\n") + 1
-    assert done.returncode == 2 and done.stderr == f"ptxrun: {path}: 1 of 3 entries are rejected\n"
-    assert done.stdout.splitlines() == [
-        "test",
-        "  1 PTX instructions, 0 bytes of static shared memory",
-        "  parameter 0: f32, 4 bytes at 0",
-        "other",
-        f"  rejected: {path}:{line}: opcode 'frobnicate' of 'frobnicate.b32' is not supported",
-        "  parameter 0: b8, 3 bytes at 0",
-        "last",
-        "  1 PTX instructions, 0 bytes of static shared memory",
-    ]
-
-
 @pytest.mark.parametrize(("args", "says"), [
     ([], "the file is missing"),
     (["nothing.ptx"], "nothing.ptx"),

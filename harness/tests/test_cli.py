@@ -39,7 +39,6 @@ LAUNCHES = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "mma_peak", "mma
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--nope"], ["--nope", "--help"]),
         (["--seq", "100"], ["--seq 100", "B_r = 64", "use 64 or 128"]),
         (["--seq", "64", "--batch", "70000"], ["--batch 70000", "65535"]),
         (["--config", "(FP16, 128, 64, 64): async"], ["must have 5 values", "not 4"]),
@@ -55,7 +54,6 @@ LAUNCHES = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "mma_peak", "mma
         (["--trace-events", "x", "--trace", "cta=0"], ["--trace: cannot be combined with --trace-events"]),
         (["--trace-events", "x", "--seq", "128,256"], ["--trace-events x", "a single problem"]),
         (["--backend", "emu", "--hot", "--runs", "3"], ["--runs, --hot", "does not measure time"]),
-        (["--json", "-", "--csv"], ["--json -", "--csv"]),
         (["--tokens", "256", "--seq", "128,192"], ["--tokens 256", "multiple", "--seq 192"]),
         (["--tokens", "256", "--seq-q", "96"], ["--tokens 256", "queries per sequence, --seq-q 96"]),
         (["--tokens", "512", "--batch", "2"], ["--tokens: cannot be combined with --batch"]),
@@ -66,10 +64,7 @@ LAUNCHES = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "mma_peak", "mma
         (["--heads", "8", "--kv-heads", "2"], ["--kv-heads 2: v01 requires as many KV heads as heads"]),
         (["--heads", "8", "--kv-heads", "3"], ["--kv-heads 3: must divide --heads, 8"]),
         (["--scale", "0.5"], ["--scale 0.5: v01 multiplies scores by 1 / sqrt(d_head)"]),
-        (["--scale", "0"], ["--scale '0': must be from 1e-06 to 1e+06"]),
-        (["--scale", "nan"], ["--scale 'nan': must be a number"]),
         (["--layout", "padded"], ["--layout padded: v01 requires contiguous tensors (bshd)"]),
-        (["--layout", "sbhd"], ["--layout 'sbhd': must be one of bshd|bhsd|padded"]),
         (["--d-head", "64"], ["--d-head 64: v01 supports 128; attention/mma_sync supports more sizes"]),
         (["--d-head", "64", "--config", OWN], ["has d_head 128, but --d-head is 64"]),
         (["--d-head", "64", "--config", "all"], ["--d-head 64: no built config has this head size"]),
@@ -323,9 +318,8 @@ def test_the_device_of_a_record(driver: str) -> None:
     assert device == {**expected, "clock_hz": 1500000000}
 
 
-@pytest.mark.parametrize("zone", ["Asia/Tokyo", "XYZ-9", "XYZ+9"])
-def test_the_time_of_a_record_is_utc(driver: str, zone: str) -> None:
-    (record,) = records(on_fake(driver, "", "--runs", "1", "--json", "-", TZ=zone))
+def test_the_time_of_a_record_is_utc(driver: str) -> None:
+    (record,) = records(on_fake(driver, "", "--runs", "1", "--json", "-", TZ="XYZ-9"))
     written = datetime.datetime.fromisoformat(record["utc"].replace("Z", "+00:00"))
     assert abs(datetime.datetime.now(datetime.UTC) - written) < datetime.timedelta(minutes=10)
 
@@ -336,14 +330,6 @@ def test_the_page_names_every_column_of_the_csv() -> None:
     assert len(header) == 39
     for column in header:
         assert f"`{column}`" in page[page.index("## CSV") :], column
-
-
-@pytest.mark.parametrize(
-    ("dist", "dtype"), [("normal", "bf16"), ("uniform", "fp16"), ("large", "bf16"), ("ramp", "fp16")]
-)
-def test_distributions_are_right(dist: str, dtype: str) -> None:
-    done = run("--backend", "emu", *SMALL, "--dist", dist, "--dtype", dtype, "--check", "all", "--seed", "3", "--diff")
-    assert done.returncode == 0 and "correct: 256 rows" in done.stdout and "0 NaN or Inf" in done.stdout
 
 
 def test_emulator_record() -> None:
@@ -674,7 +660,7 @@ def test_the_schema_names_every_field_of_a_record(driver: str) -> None:
     assert {name for name in named if not (others.fullmatch(name) or serving.fullmatch(name))} == written
 
 
-@pytest.mark.parametrize("how", ["", "off", "late", "idle", "blind", SLOW, NOISY])
+@pytest.mark.parametrize("how", ["", "late", "blind", SLOW])
 def test_records_fit_the_schema_that_readers_check(driver: str, how: str) -> None:
     for options in (("--runs", "3"), ("--no-check", "--hot", "--energy"), ("--check", "all", "--dtype", "bf16")):
         (record,) = records(on_fake(driver, how, "--timeout", "0.2", *options, "--json", "-"))

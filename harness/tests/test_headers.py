@@ -1,11 +1,10 @@
-"""Headers of emulator, runtime and harness: each compiles alone, and what it declares is defined and used."""
+"""Headers of emulator, runtime and harness: each compiles alone, and no function is public without a user."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,9 +27,7 @@ SOURCES = [
 ]
 DRIVER = ROOT / "emulator/driver"  # a shared object of its own, whose functions are those of CUDA's driver
 CUDART = ROOT / "emulator/cudart"  # likewise, those of CUDA's runtime
-JUDGE = ROOT / "emulator/judge"  # programs of their own
 PAGE = ROOT / "emulator/wasm"  # likewise, whose functions a page calls
-DEVICE = ROOT / "harness/device"  # programs that measure a GPU: test_microbenchmarks.py links them
 BUILT = {
     path: ROOT / "build" / path.relative_to(ROOT).with_suffix(".o")
     for path in SOURCES
@@ -55,44 +52,7 @@ def test_a_header_compiles_alone(header: Path) -> None:
     assert compile_text(f'#include "{name(header)}"\n') == ""
 
 
-# ---- what is declared, defined and used ------------------------------------------------------------------------------
-
-
-def declarations(header: Path) -> set[str]:
-    """Names of the functions and objects that a header declares: nothing inline, no types."""
-    flags = ["-std=c11", "-D_GNU_SOURCE", f"-I{ROOT}", "-E", "-x", "c"]
-    done = subprocess.run(["cc", *flags, header], capture_output=True, text=True, check=True)
-    own, here, file = [], True, header
-    for line in done.stdout.splitlines():
-        if marker := re.match(r'# \d+ "([^"]*)"', line):
-            above, file = file, Path(marker[1])
-            here = file == header or (file.name == "forms_table.h" and (above == header or (here and above == file)))
-        elif here and not line.startswith("#"):
-            own.append(line)
-    found = set()
-    for statement in statements("\n".join(own).replace('extern "C" {', "")):
-        words = re.sub(r"__attribute__ ?\(\(.*?\)\)+|_Noreturn|extern", "", statement).strip()
-        if re.match(r"(typedef|static|enum|_Static_assert|(struct|union) \w* ?(\{\})?$|$)", words):
-            continue
-        if functions := re.match(r"(?:lane_function|decode_function|op_handler) (\w.*)", words):
-            found.update(functions[1].split(", "))
-        elif declared := re.search(r"(\w+) ?\(", words) or re.search(r"(\w+)(?:\[\w*\])*$", words):
-            found.add(declared[1])
-    return found
-
-
-def statements(text: str) -> Iterator[str]:
-    """Statements at file scope, each in one line and with nothing in its braces."""
-    depth, statement = 0, ""
-    for character in text:
-        depth -= character == "}"
-        if depth == 0 and not (character == "}" and not statement):
-            statement += character
-        depth += character == "{"
-        body = depth == 0 and character == "}" and ")" in statement
-        if depth == 0 and (character == ";" or body):
-            yield " ".join(statement.rstrip(";").split())
-            statement = ""
+# ---- what is defined and used ------------------------------------------------------------------------------
 
 
 def symbols(path: Path) -> list[tuple[str, str]]:
@@ -110,25 +70,6 @@ def table() -> dict[str, dict[str, set[Path]]]:
         for kind, symbol in symbols(at):
             found[symbol]["used" if kind == "U" else "defined"].add(source)
     return found
-
-
-def test_declarations_are_read() -> None:
-    assert {"emu_load", "emu_run", "emu_form_at"} <= declarations(ROOT / "emulator/emu.h")
-    assert {"emu_lanes_add_32", "emu_lanes_pack_64"} <= declarations(ROOT / "emulator/ptx/lanes.h")
-    assert {"emu_load_fail", "emu_load_larger"} == declarations(ROOT / "emulator/ptx/loader.h") & {
-        "emu_load_fail", "emu_load_larger", "load_grow",
-    }  # fmt: skip
-    assert "emu_character_classes" in declarations(ROOT / "emulator/ptx/characters.h")
-
-
-@pytest.mark.parametrize(
-    "header", [path for path in HEADERS if path.parent not in (DRIVER, CUDART, JUDGE, PAGE, DEVICE)], ids=name
-)
-def test_what_a_header_declares_is_defined(header: Path, table: dict[str, dict[str, set[Path]]]) -> None:
-    embedded = {"fl_images", "fl_image_count", "fl_device_images", "fl_device_image_count"}  # code.S makes them
-    elsewhere = embedded | {"fa3_call", "fa3_backward_call", "fa3_backward_bytes"}  # which peers.mk compiles
-    missing = {each for each in declarations(header) if not table[each]["defined"]} - elsewhere
-    assert not missing, "declared, but defined nowhere"
 
 
 def words(*paths: Path) -> Counter[str]:

@@ -90,6 +90,8 @@ static void bad_lines(void) {
         {"--device -1", "from 0"},
         {"--checks 1", "on|off"},
         {"--dist gauss", "normal|uniform|large|ramp"},
+        {"--scale 0", "from 1e-06 to 1e+06"},
+        {"--scale nan", "must be a number"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct options options;
