@@ -551,12 +551,13 @@ static void check_proxy(cta *m, const warp *w, int lane, uint64_t address, const
         return; /* the latter is a race */
     if (own ? emu_proxy_sees(m, w, lane, who_thread(store->who), store->time, true) : races_of(m)->fenced) return;
     emu_describe_global(m, address, where, sizeof where);
-    emu_report(m, EMU_MISSING_PROXY_FENCE, who_instruction(store->who), w, lane, (int)who_thread(store->who), address,
-               "This bulk copy reads global memory at %s through the async proxy, but an ordinary store of this kernel "
-               "wrote it, without a fence.proxy.async in between.\n"
-               "The thread that stores executes fence.proxy.async (or fence.proxy.async.global) after it, and then "
-               "tells the thread that copies.",
-               where);
+    emu_report(
+        m, EMU_MISSING_PROXY_FENCE, who_instruction(store->who), w, lane, (int)who_thread(store->who), address,
+        "This bulk copy reads global memory at %s through the async proxy, but an ordinary store of this kernel "
+        "wrote it, without a fence.proxy.async in between.\n"
+        "The storing thread must execute fence.proxy.async (or fence.proxy.async.global) after the store, and then "
+        "synchronize with the thread that copies.",
+        where);
 }
 
 void emu_global_copy_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {

@@ -587,13 +587,13 @@ static void check_proxy(cta *m, const warp *w, int lane, uint32_t address, const
         snprintf(other + used, sizeof other - used, " of the CTA with rank %u",
                  shadow->remote->writers[cell - shadow->cells] - 1u);
     }
-    emu_report(
-        m, EMU_MISSING_PROXY_FENCE, who_instruction(cell->write_who), w, lane, (int)thread, address,
-        "This instruction reads shared memory at 0x%x through the async proxy, but an ordinary store wrote it, "
-        "without a fence.proxy.async in between.\n"
-        "The store: %s.\n"
-        "The thread that stores executes fence.proxy.async after it, and then the barrier that this warp waits for.",
-        address, other);
+    emu_report(m, EMU_MISSING_PROXY_FENCE, who_instruction(cell->write_who), w, lane, (int)thread, address,
+               "This instruction reads shared memory at 0x%x through the async proxy, but an ordinary store wrote it, "
+               "without a fence.proxy.async in between.\n"
+               "The store: %s.\n"
+               "The storing thread must execute fence.proxy.async after the store, before the barrier that this warp "
+               "waits for.",
+               address, other);
 }
 
 static void report_unset(cta *m, const warp *w, int lane, uint32_t address) {
@@ -707,8 +707,8 @@ void emu_check_async_write(cta *m, const warp *w, int lane, uint32_t address, ui
                 (i << shadow->cell_shift) + m->shared_base,
                 "This bulk copy writes shared memory at 0x%x through the async proxy, but an ordinary instruction "
                 "has read it, without a fence.proxy.async in between: the copy may come first.\n"
-                "The thread that reads executes fence.proxy.async after it, and then the barrier that tells this "
-                "warp; or this thread executes it behind that barrier.",
+                "The reading thread must execute fence.proxy.async after the read, before a barrier that this warp "
+                "waits for; or this thread must execute it after that barrier.",
                 (i << shadow->cell_shift) + m->shared_base);
         shadow->read_generic[i] = false;
     }
@@ -757,12 +757,13 @@ void emu_check_init_fence(cta *m, const warp *w, int lane, const mbarrier *bar) 
         return; /* the latter is a race */
     if (bar->fence_stamp && ordered(m, w, lane, bar->init_thread, bar->fence_stamp)) return;
     if (emu_proxy_sees(m, w, lane, bar->init_thread, bar->init_stamp, false)) return;
-    emu_report(m, EMU_MISSING_INIT_FENCE, UINT32_MAX, w, lane, (int)bar->init_thread, bar->address,
-               "This copy counts its bytes at the mbarrier at 0x%x through the async proxy, but no fence follows the "
-               "mbarrier.init.\n"
-               "The thread that initializes executes fence.mbarrier_init.release.cluster after it, and then the "
-               "barrier that tells this warp.",
-               bar->address);
+    emu_report(
+        m, EMU_MISSING_INIT_FENCE, UINT32_MAX, w, lane, (int)bar->init_thread, bar->address,
+        "This copy counts its bytes at the mbarrier at 0x%x through the async proxy, but no fence follows the "
+        "mbarrier.init.\n"
+        "The initializing thread must execute fence.mbarrier_init.release.cluster after it, before a barrier that "
+        "this warp waits for.",
+        bar->address);
 }
 
 void emu_clock_learn(cta *m, const warp *w, uint32_t thread, uint32_t stamp) {
