@@ -113,6 +113,8 @@ delayed_access *emu_delay_store(cta *m, warp *w, const op *o) {
     delayed->releases = o->order & ORDER_RELEASE;
     delayed->order = o->order;
     delayed->bytes = (uint32_t)o->bytes * o->vector;
+    delayed->stores = o;
+    delayed->clock = w->clock;
     return delayed;
 }
 

@@ -28,7 +28,9 @@ typedef struct delayed_access {
     bulk_copy copy;  /* of a reduction, else without one; its bytes are owned */
     uint32_t fences; /* of a store: those of the warp before it */
     bool releases;
-    const op *loads; /* of a load, else NULL */
+    const op *loads;  /* of a load, else NULL */
+    const op *stores; /* likewise */
+    uint32_t clock;   /* of the warp at the store */
     unsigned order;
     uint32_t lanes, bytes;
     uint64_t at[LANES];

@@ -8,23 +8,28 @@
  * Dynamic Partial Order Reduction, 2014) choose which transitions to exchange, sleep sets leave what was seen. A poll
  * whose answer leads back to itself and changes nothing is a wait: it has no transition until its answer is another.
  *
+ * A strong load may also return an earlier value, where PTX allows it (stale.c). That is a run of its own only if the
+ * load cannot go before the write that it does not see: the run in which it does is of another class.
+ *
  * A run that departs from the one before begins anew and repeats the transitions that the two have in common. Or, where
  * the system has copies of a process, the process waits at each transition that could be another, while a copy of it
  * goes on; when that has ended, the next copy takes another transition there.
  */
 #include "explore.h"
 #include "../check/races.h"
+#include "../machine/addresses.h"
 #include "../machine/crew.h"
 #include "../machine/interleaving.h"
 #include "copies.h"
 #include "delayed.h"
+#include "stale.h"
 #include "tile_counter.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_TRANSITIONS = 20000, MOST_STEPS = 64, MOST_POLLS = 64, MANY_WAYS = 512 };
+enum { MOST_TRANSITIONS = 20000, MOST_STEPS = 64, MOST_POLLS = 64, MANY_WAYS = 512, MOST_EARLIER = 16 };
 
 typedef enum access_kind { READS, ADDS, WRITES } access_kind;
 
@@ -59,9 +64,12 @@ typedef struct candidate {
 typedef struct transition {
     candidate *candidates;
     size_t count, capacity, taken;
-    uint64_t *before; /* bits: transitions that come before this one in every run of the class */
-    bool *chosen;     /* by candidate: to be tried here */
-    bool is_shared;   /* by copies: chosen is theirs */
+    uint64_t *before;          /* bits: transitions that come before this one in every run of the class */
+    bool *chosen;              /* by candidate: to be tried here */
+    bool is_shared;            /* by copies: chosen is theirs */
+    bool is_listed;            /* earlier values are: those that the load which was taken may return */
+    size_t value_count, value; /* 0: the last value, n: values[n - 1] */
+    earlier_value values[MOST_EARLIER];
 } transition;
 
 /* Memory that the copies of a process share. Entries of one depth are consecutive. */
@@ -73,6 +81,7 @@ struct shared_orders {
     bool failed; /* there was no memory, no process, or no room for so many transitions or candidates */
     size_t count;
     actor order[MOST_TRANSITIONS]; /* of the run that stopped the others */
+    earlier_value values[MOST_TRANSITIONS];
     bool chosen[MOST_DEPTH][MOST_SHARED];
 };
 
@@ -88,6 +97,7 @@ struct explorer {
     bool explored;                /* copies have run what there was */
     bool only_draws;              /* CTAs tell each other nothing but tickets */
     tickets *tickets;             /* NULL where each order is of a class of its own */
+    bool *races;                  /* transitions that the last one could have come before */
     range_set *ranges;
 };
 
@@ -109,6 +119,7 @@ void emu_explorer_free(explorer *x) {
     emu_tickets_free(x->tickets);
     forget_from(x, 0);
     free(x->transitions);
+    free(x->races);
     for (range_set *each = x->ranges, *next; each; each = next) {
         next = each->next;
         free(each);
@@ -123,6 +134,12 @@ bool emu_explorer_ended(const explorer *x) {
 
 bool emu_explorer_spent(const explorer *x) {
     return x->spent;
+}
+
+bool emu_explorer_read_earlier(const explorer *x) {
+    for (size_t i = 0; i < x->count; i++)
+        if (x->transitions[i].value) return true;
+    return false;
 }
 
 bool emu_explorer_failed(const explorer *x) {
@@ -241,7 +258,8 @@ static bool order_last(explorer *x) {
     for (size_t i = 0; complete && i < last; i++)
         if (races[i] && !same_actor(taken_at(x, i), c) && !freed_by(x, i, last)) exchange(x, i, last);
     free(fixed);
-    free(races);
+    free(x->races);
+    x->races = races;
     return complete;
 }
 
@@ -404,6 +422,7 @@ static bool list_actors(explorer *x, cta *m, transition *now) {
 /* Actors that currently wait for their transition. False when out of memory. */
 static bool list_candidates(explorer *x, cta **ctas, size_t count, transition *now) {
     *now = (transition){0};
+    if (ctas[0]->stale) emu_stale_choose(ctas[0]->stale, NULL, 0); /* polls ask for the last values */
     for (size_t k = 0; k < count; k++)
         if (!list_actors(x, ctas[k], now)) return false;
     const transition *last = x->count ? &x->transitions[x->count - 1] : NULL;
@@ -433,8 +452,12 @@ static bool any_enabled(const transition *now) {
 }
 
 static void store_lanes(cta *m, const delayed_access *delayed) {
+    const warp *w = &m->warps[delayed->warp];
     for (uint32_t rest = delayed->lanes; rest; rest &= rest - 1) {
         const int lane = first_lane(rest);
+        if (m->stale)
+            emu_stale_write(m, w, delayed->clock, lane, delayed->stores, delayed->at[lane], delayed->there[lane],
+                            delayed->bytes);
         memcpy(delayed->there[lane], delayed->data[lane], delayed->bytes);
         if (m->checks) emu_global_told(m, delayed->at[lane], delayed->order, delayed->told[lane]);
     }
@@ -443,13 +466,20 @@ static void store_lanes(cta *m, const delayed_access *delayed) {
 static void load_lanes(cta *m, const delayed_access *delayed) {
     warp *w = &m->warps[delayed->warp];
     uint8_t *from[LANES] = {NULL};
+    uint32_t own_lanes = 0;
     for (uint32_t rest = delayed->lanes; rest; rest &= rest - 1) {
         const int lane = first_lane(rest);
         const uint8_t *own = emu_own_delayed(m, w, delayed->number, lane, delayed->at[lane], delayed->bytes);
         from[lane] = own ? (uint8_t *)(uintptr_t)own : delayed->there[lane];
-        if (m->checks && !own && from[lane]) emu_global_learn(m, w, lane, delayed->at[lane], delayed->order);
+        own_lanes |= (uint32_t)(own != NULL) << lane;
+    }
+    if (m->stale) emu_stale_load(m, w, delayed->loads, delayed->lanes & ~own_lanes, delayed->at, from);
+    for (uint32_t rest = m->checks ? delayed->lanes & ~own_lanes & ~w->stale : 0; rest; rest &= rest - 1) {
+        const int lane = first_lane(rest);
+        if (from[lane]) emu_global_learn(m, w, lane, delayed->at[lane], delayed->order);
     }
     emu_finish_load(w, delayed->loads, from, delayed->lanes);
+    w->stale = 0;
 }
 
 static void let_late_happen(cta *m, const actor *who) {
@@ -468,10 +498,14 @@ static void let_late_happen(cta *m, const actor *who) {
     }
 }
 
-static void grant(cta **ctas, size_t count, const candidate *c) {
-    cta *m = ctas[0];
+static cta *cta_of(cta **ctas, size_t count, const candidate *c) {
     for (size_t k = 0; k < count; k++)
-        if (ctas[k]->cta_index == c->who.cta) m = ctas[k];
+        if (ctas[k]->cta_index == c->who.cta) return ctas[k];
+    return ctas[0];
+}
+
+static void grant(cta **ctas, size_t count, const candidate *c) {
+    cta *m = cta_of(ctas, count, c);
     m->polled_at = 0;
     if (c->who.delayed) {
         let_late_happen(m, &c->who);
@@ -483,17 +517,65 @@ static void grant(cta **ctas, size_t count, const candidate *c) {
     w->polls = 0;
 }
 
+/* Lists the earlier values that a load may return at its transition. */
+static size_t list_earlier(cta *m, const candidate *c, earlier_value *values) {
+    const warp *w = &m->warps[c->who.warp];
+    for (size_t i = 0; i < m->delayed_count && c->who.delayed; i++) {
+        const delayed_access *d = &m->delayed[i];
+        if (d->number == c->who.delayed && (uint32_t)d->warp == c->who.warp)
+            return emu_stale_list(m, w, d->loads, d->lanes, d->at, values, MOST_EARLIER);
+    }
+    const op *o = &m->code->ops[w->pc];
+    uint64_t addresses[LANES] = {0};
+    for (uint32_t rest = w->held; rest; rest &= rest - 1)
+        addresses[first_lane(rest)] = lane_address(w, o, o->dests, first_lane(rest));
+    return emu_stale_list(m, w, o, w->held, addresses, values, MOST_EARLIER);
+}
+
+/* True if a poll that returns this value asks again. */
+static bool only_asks_again(cta *m, const candidate *c, const earlier_value *value) {
+    emu_stale_choose(m->stale, value, 0);
+    return !c->who.delayed && asks_in_vain(m, &m->warps[c->who.warp], c);
+}
+
+/* Earlier values that the last transition may read, where no run of another class reads them. */
+static void list_values(const explorer *x, transition *t, cta **ctas, size_t count) {
+    const candidate *c = &t->candidates[t->taken];
+    cta *m = cta_of(ctas, count, c);
+    earlier_value found[MOST_EARLIER];
+    t->is_listed = true;
+    const size_t listed = m->stale && c->kind == READS ? list_earlier(m, c, found) : 0;
+    for (size_t i = 0; i < listed; i++)
+        if (found[i].transition && !x->races[found[i].transition - 1] && !only_asks_again(m, c, &found[i]))
+            t->values[t->value_count++] = found[i];
+}
+
+static void grant_at(const explorer *x, size_t i, cta **ctas, size_t count) {
+    const transition *t = &x->transitions[i];
+    const earlier_value *value = t->value ? &t->values[t->value - 1] : NULL;
+    if (ctas[0]->stale) emu_stale_choose(ctas[0]->stale, value, (uint32_t)i + 1);
+    grant(ctas, count, &t->candidates[t->taken]);
+}
+
 static bool is_open(const transition *t, size_t i) {
     const candidate *c = &t->candidates[i];
     return t->chosen[i] && c->enabled && !c->done && !c->sleeps;
 }
 
-/* Takes another transition instead of the last one; false where none is wanted. */
+/* Takes another transition instead of the last one, or lets that return an earlier value; false where none is wanted.
+ */
 static bool take_other(explorer *x) {
     transition *t = &x->transitions[x->count - 1];
-    t->candidates[t->taken].done = true;
     x->instead_of = t->taken;
     x->departed = x->count - 1;
+    if (t->value < t->value_count) {
+        t->value++;
+        x->repeated = x->count;
+        return true;
+    }
+    t->candidates[t->taken].done = true;
+    t->is_listed = false;
+    t->value = t->value_count = 0;
     for (size_t i = 0; i < t->count; i++) {
         if (!is_open(t, i)) continue;
         t->taken = i;
@@ -524,13 +606,14 @@ static bool share_transition(explorer *x, transition *t) {
 
 /* Goes on in a copy of this process and, when that has ended, in others that take other transitions here. False in the
  * process itself, when none is left; then it has nothing more to do, and if it is a copy it ends. */
-static bool go_on_in_copies(explorer *x, size_t at) {
+static bool go_on_in_copies(explorer *x, size_t at, cta **ctas, size_t count) {
     transition *t = &x->transitions[at];
-    size_t open = 0;
+    size_t open = t->value_count - t->value;
     for (size_t i = 0; i < t->count; i++)
         open += t->candidates[i].enabled && !t->candidates[i].done && !t->candidates[i].sleeps;
     if (open < 2) return true;
     for (bool more = share_transition(x, t); more; more = !x->shared->stops && take_other(x)) {
+        if (!t->is_listed) list_values(x, t, ctas, count);
         const copy_result copy = emu_run_copy();
         if (copy == COPY_ITSELF) {
             x->depth++;
@@ -624,8 +707,10 @@ static bool take_ticket(explorer *x, cta **ctas, size_t count) {
 static bool take_transition(explorer *x, cta **ctas, size_t count, size_t *position) {
     if (x->tickets) return take_ticket(x, ctas, count);
     if (*position < x->repeated) {
-        if (x->shared && !go_on_in_copies(x, *position)) return false;
-        grant(ctas, count, taken_at(x, (*position)++));
+        transition *t = &x->transitions[*position];
+        if (!t->is_listed) list_values(x, t, ctas, count);
+        if (x->shared && !go_on_in_copies(x, *position, ctas, count)) return false;
+        grant_at(x, (*position)++, ctas, count);
         return true;
     }
     transition now;
@@ -646,8 +731,10 @@ static bool take_transition(explorer *x, cta **ctas, size_t count, size_t *posit
     x->transitions[x->count++] = now;
     ++*position;
     x->failed = !order_last(x);
-    if (x->failed || (x->shared && !go_on_in_copies(x, x->count - 1))) return false;
-    grant(ctas, count, taken_at(x, x->count - 1));
+    if (x->failed) return false;
+    list_values(x, &x->transitions[x->count - 1], ctas, count);
+    if (x->shared && !go_on_in_copies(x, x->count - 1, ctas, count)) return false;
+    grant_at(x, x->count - 1, ctas, count);
     return true;
 }
 
@@ -703,6 +790,7 @@ bool emu_explorer_next(explorer *x) {
 
 uint64_t emu_explorer_pending(const explorer *x) {
     uint64_t pending = 0;
+    for (size_t i = 0; i < x->count; i++) pending += x->transitions[i].value_count - x->transitions[i].value;
     for (size_t i = 0; i < x->count; i++)
         for (size_t k = 0; k < x->transitions[i].count; k++)
             pending += k != x->transitions[i].taken && is_open(&x->transitions[i], k);
@@ -732,7 +820,11 @@ void emu_explorer_end_copy(explorer *x, bool stops, bool failed, uint32_t gaps) 
     shared->failed |= failed || x->failed;
     shared->gaps |= gaps;
     shared->count = stops && !x->left ? x->count : 0; /* what another run represents adds nothing */
-    for (size_t i = 0; i < shared->count; i++) shared->order[i] = taken_at(x, i)->who;
+    for (size_t i = 0; i < shared->count; i++) {
+        const transition *t = &x->transitions[i];
+        shared->order[i] = taken_at(x, i)->who;
+        shared->values[i] = t->value ? t->values[t->value - 1] : (earlier_value){0};
+    }
     emu_end_copy();
 }
 
@@ -747,7 +839,12 @@ static bool repeat(explorer *x, const struct shared_orders *shared) {
             return false;
         }
         *taken = (candidate){.who = shared->order[i]};
-        x->transitions[x->count++] = (transition){.candidates = taken, .count = 1};
+        x->transitions[x->count++] = (transition){.candidates = taken,
+                                                  .count = 1,
+                                                  .is_listed = true,
+                                                  .value_count = shared->values[i].key != 0,
+                                                  .value = shared->values[i].key != 0,
+                                                  .values = {shared->values[i]}};
         x->repeated = x->count;
     }
     return true;
@@ -784,6 +881,11 @@ void emu_explorer_describe(const explorer *x, const entry *code, char *out, size
     }
     if (x->departed >= x->count) return;
     const candidate *now = taken_at(x, x->departed), *was = &x->transitions[x->departed].candidates[x->instead_of];
+    if (x->transitions[x->departed].value) {
+        snprintf(out, bytes, "%s reads an earlier value at PTX line %d", name_of(now).text,
+                 emu_location_of(code, now->instruction).ptx_line);
+        return;
+    }
     snprintf(out, bytes, "%s goes first at PTX line %d, and not %s at line %d", name_of(now).text,
              emu_location_of(code, now->instruction).ptx_line, name_of(was).text,
              emu_location_of(code, was->instruction).ptx_line);

@@ -17,6 +17,8 @@ bool emu_explorer_run(explorer *x, cta **ctas, size_t count);
 /* Outcome of that run: it was abandoned because another one represents it; it had more accesses than are followed. */
 bool emu_explorer_ended(const explorer *x); /* neither of the two */
 bool emu_explorer_spent(const explorer *x);
+/* Some load of that run returned an earlier value: it is in no class of orders. */
+bool emu_explorer_read_earlier(const explorer *x);
 /* The launch's CTAs share only tickets. */
 void emu_explorer_note_draws(explorer *x, bool only_draws);
 /* After the first run: whether CTAs share a counter alone, and draw in very many ways. Then the next runs are those

@@ -82,7 +82,7 @@ static emu_status run_once(every_order *e, emu_error *error) {
 static bool judge_run(every_order *e, emu_status status, emu_exploration *seen) {
     char order[200];
     seen->runs++;
-    seen->classes += emu_explorer_ended(e->x);
+    seen->classes += emu_explorer_ended(e->x) && !emu_explorer_read_earlier(e->x);
     seen->left = emu_explorer_pending(e->x) + emu_explorer_spent(e->x);
     if (status != EMU_OK) return true;
     emu_explorer_describe(e->x, &e->module->entries[e->launch.entry], order, sizeof order);

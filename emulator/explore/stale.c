@@ -1,13 +1,15 @@
-/* stale.c - loads that return an earlier value, where the memory model of PTX lets them: emu_launch.stale.
+/* stale.c - loads that return an earlier value, where the memory model of PTX lets them: emu_launch.stale, and the runs
+ * of an explorer, which chooses the values of strong loads.
  *
  * Each 4 bytes of global and shared memory that a kernel writes keep their last writes. A load that does not happen
  * after a write may return what was there before it, unless something that happens before the load has seen the write
  * or a later one. So a fence or barrier that is missing gives wrong results too, in some runs. Rules stricter than
  * those of PTX are simple here: writes reach memory in one order, a load never returns a later value, atomics and
  * copies use the last value, elements of 8 and 16 bytes are never stale, and a fence.sc shows all writes before it to
- * those who are ordered after a later one. An earlier value that a strong access wrote is returned to plain loads only,
- * because a thread that read it would acquire what was published with it.
+ * those who are ordered after a later one. A strong load of an earlier value acquires all that was published there,
+ * unless it returns what was there before the launch: then it acquires nothing.
  */
+#include "stale.h"
 #include "../check/races.h"
 #include "../machine/addresses.h"
 #include "../machine/crew.h"
@@ -27,6 +29,7 @@ typedef struct seen_by {
 typedef struct kept_write {
     seen_by writer;
     uint32_t before, fences; /* the value that it replaced; fence.sc until then */
+    uint32_t transition;     /* of an explored run */
     bool strong;
 } kept_write;
 
@@ -48,12 +51,17 @@ struct stale_values {
     size_t mask, count;
     uint32_t fences; /* fence.sc so far */
     uint64_t random;
+    bool explored;            /* the explorer chooses */
+    earlier_value chosen;     /* by it, for the next load */
+    uint32_t transition;      /* in progress */
     uint8_t bytes[LANES][16]; /* that loads of a warp read instead */
 };
 
-struct stale_values *emu_stale_new(uint64_t seed) {
+struct stale_values *emu_stale_new(uint64_t seed, bool explored) {
     struct stale_values *s = calloc(1, sizeof *s);
-    if (s) s->random = emu_mix(seed ^ 0x5bd1e995);
+    if (!s) return NULL;
+    s->random = emu_mix(seed ^ 0x5bd1e995);
+    s->explored = explored;
     return s;
 }
 
@@ -110,8 +118,8 @@ static bool is_kept(const op *o, uint64_t address) {
 
 /* ---- order ---- */
 
-static seen_by seen_now(const cta *m, const warp *w, int lane) {
-    return (seen_by){{w->clock, pack_who(m, w, lane), (uint32_t)m->cluster->index}, m->rank};
+static seen_by seen_at(const cta *m, const warp *w, int lane, uint32_t clock) {
+    return (seen_by){{clock, pack_who(m, w, lane), (uint32_t)m->cluster->index}, m->rank};
 }
 
 static bool happens_before(cta *m, const warp *w, int lane, const seen_by *each) {
@@ -141,23 +149,23 @@ static void note_reader(cta *m, const warp *w, int lane, granule *g, uint32_t ve
     if (!version || g->last - version >= WRITES || must_see(m, w, lane, write_of(g, version))) return;
     const uint32_t i = g->next_reader++ % READERS;
     if (g->readers[i].version > g->least) g->least = g->readers[i].version;
-    g->readers[i].by = seen_now(m, w, lane);
+    g->readers[i].by = seen_at(m, w, lane, w->clock);
     g->readers[i].version = version;
 }
 
 /* ---- accesses ---- */
 
-void emu_stale_write(cta *m, const warp *w, int lane, const op *o, uint64_t address, const uint8_t *there,
-                     uint32_t bytes) {
+void emu_stale_write(cta *m, const warp *w, uint32_t clock, int lane, const op *o, uint64_t address,
+                     const uint8_t *there, uint32_t bytes) {
     struct stale_values *s = m->stale;
+    const bool strong = o->kind == OP_ATOMIC || o->order & ORDER_STRONG;
     if (!is_kept(o, address)) return;
     for (uint64_t at = address / GRANULE * GRANULE; at < address + bytes; at += GRANULE) {
-        granule *g = find_granule(s, key_of(m, o, at), true);
-        if (!g) return;
+        granule *g = find_granule(s, key_of(m, o, at), strong || !s->explored);
+        if (!g) continue;
         kept_write *write = &g->writes[++g->last % WRITES];
-        *write = (kept_write){.writer = seen_now(m, w, lane),
-                              .fences = s->fences,
-                              .strong = o->kind == OP_ATOMIC || o->order & ORDER_STRONG};
+        *write = (kept_write){
+            .writer = seen_at(m, w, lane, clock), .fences = s->fences, .transition = s->transition, .strong = strong};
         memcpy(&write->before, there - (address - at),
                GRANULE); /* buffers and shared memory begin at multiples of it */
         if (g->last - g->least > WRITES) g->least = g->last - WRITES;
@@ -165,30 +173,35 @@ void emu_stale_write(cta *m, const warp *w, int lane, const op *o, uint64_t addr
 }
 
 /* The version that a load returns. */
-static uint32_t choose(cta *m, const warp *w, int lane, granule *g, bool strong) {
+static uint32_t choose_explored(cta *m, const warp *w, int lane, granule *g) {
+    const uint32_t version = g->key == m->stale->chosen.key ? m->stale->chosen.version : g->last;
+    if (m->checks) note_reader(m, w, lane, g, version); /* else the explorer only asks */
+    return version;
+}
+
+static uint32_t choose(cta *m, const warp *w, int lane, granule *g) {
+    if (m->stale->explored) return choose_explored(m, w, lane, g);
     const uint32_t least = g->stale ? least_version(m, w, lane, g) : g->last;
     struct stale_values *s = m->stale;
     s->random = emu_mix(s->random);
     uint32_t version = g->last;
     if (least < g->last && s->random & 1) version = least + (uint32_t)(s->random >> 8) % (g->last - least);
-    const bool known = version && g->last - version < WRITES;
-    if (strong && version < g->last && version && (!known || write_of(g, version)->strong)) version = g->last;
     note_reader(m, w, lane, g, version);
     g->stale -= version < g->last;
     return version;
 }
 
 /* True if some of a lane's bytes are stale; then they are in s->bytes. */
-static bool read_lane(cta *m, const warp *w, int lane, const op *o, uint64_t address, const uint8_t *there,
-                      uint32_t bytes) {
+static bool read_lane(cta *m, warp *w, int lane, const op *o, uint64_t address, const uint8_t *there, uint32_t bytes) {
     struct stale_values *s = m->stale;
     bool any = false;
     for (uint64_t at = address / GRANULE * GRANULE; at < address + bytes; at += GRANULE) {
         granule *g = find_granule(s, key_of(m, o, at), false);
-        const uint32_t version = g ? choose(m, w, lane, g, o->order & ORDER_STRONG) : 0;
+        const uint32_t version = g ? choose(m, w, lane, g) : 0;
         if (!g || version == g->last) continue;
         if (!any) memcpy(s->bytes[lane], there, bytes);
         any = true;
+        if (!version) w->stale |= 1u << lane;
         const uint8_t *old = (const uint8_t *)&write_of(g, version + 1)->before;
         for (uint32_t i = 0; i < GRANULE; i++)
             if (at + i >= address && at + i < address + bytes) s->bytes[lane][at + i - address] = old[i];
@@ -204,9 +217,40 @@ void emu_stale_load(cta *m, warp *w, const op *o, uint32_t mask, const uint64_t 
         if (!bytes[lane] || !is_kept(o, addresses[lane])) continue;
         if (!read_lane(m, w, lane, o, addresses[lane], bytes[lane], size)) continue;
         bytes[lane] = m->stale->bytes[lane];
-        w->stale |= 1u << lane;
-        m->changes++; /* a poll that finds the value of before is to ask again */
+        m->changes += !m->stale->explored; /* a poll that finds the value of before is to ask again */
     }
+}
+
+/* ---- what an explorer chooses ---- */
+
+static bool is_listed(const earlier_value *values, size_t count, uint64_t key) {
+    for (size_t i = 0; i < count; i++)
+        if (values[i].key == key) return true;
+    return false;
+}
+
+size_t emu_stale_list(cta *m, const warp *w, const op *o, uint32_t lanes, const uint64_t *addresses,
+                      earlier_value *values, size_t room) {
+    const uint32_t bytes = (uint32_t)o->bytes * o->vector;
+    size_t count = 0;
+    for (; o->bytes <= GRANULE && lanes; lanes &= lanes - 1) {
+        const int lane = first_lane(lanes);
+        if (!is_kept(o, addresses[lane]) || emu_own_delayed(m, w, UINT32_MAX, lane, addresses[lane], bytes)) continue;
+        for (uint64_t at = addresses[lane] / GRANULE * GRANULE; at < addresses[lane] + bytes; at += GRANULE) {
+            const granule *g = find_granule(m->stale, key_of(m, o, at), false);
+            if (!g || is_listed(values, count, g->key)) continue;
+            for (uint32_t v = least_version(m, w, lane, g); v < g->last && count < room; v++) {
+                const kept_write *next = write_of(g, v + 1);
+                if (next->strong) values[count++] = (earlier_value){g->key, v, next->transition};
+            }
+        }
+    }
+    return count;
+}
+
+void emu_stale_choose(struct stale_values *s, const earlier_value *value, uint32_t transition) {
+    s->chosen = value ? *value : (earlier_value){0};
+    s->transition = transition;
 }
 
 /* ---- fences ---- */

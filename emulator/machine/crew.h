@@ -22,7 +22,7 @@ typedef struct crew {
     bool is_explicit;            /* the launch or the entry names clusters */
     bool polls, in_turns;        /* the program polls memory; its CTAs tell each other, and run in turns */
     bool only_draws;             /* they communicate by relaxed atomics, perhaps with fences */
-    struct stale_values *stale;  /* owned; NULL unless the launch asks for it */
+    struct stale_values *stale;  /* owned; NULL unless the launch or an explorer asks for it */
     struct lookahead *lookahead; /* then, on more than one thread of the host */
 } crew;
 

@@ -65,13 +65,13 @@ void emu_forget_delayed(cta *m);
 /* ---- stale.c: loads that return an earlier value, where m->stale is not NULL ---- */
 
 /* Owned: emu_stale_free(). NULL when out of memory. */
-struct stale_values *emu_stale_new(uint64_t seed);
+struct stale_values *emu_stale_new(uint64_t seed, bool explored);
 void emu_stale_free(struct stale_values *s);
-/* A lane is about to write bytes. */
-void emu_stale_write(cta *m, const warp *w, int lane, const op *o, uint64_t address, const uint8_t *there,
-                     uint32_t bytes);
-/* Lanes are about to load: by lane the address, and the bytes, which become others if the lane reads an earlier value
- * (warp.stale). */
+/* A lane is about to write bytes; clock: the warp's at the instruction. */
+void emu_stale_write(cta *m, const warp *w, uint32_t clock, int lane, const op *o, uint64_t address,
+                     const uint8_t *there, uint32_t bytes);
+/* Lanes are about to load: by lane the address, and the bytes, which become others if the lane reads an earlier value;
+ * warp.stale has the lanes that read what was there before the launch. */
 void emu_stale_load(cta *m, warp *w, const op *o, uint32_t mask, const uint64_t *addresses, uint8_t **bytes);
 
 #endif

@@ -288,7 +288,8 @@ emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_
     if (complete && launch->checks)
         complete = emu_races_create(&c.races, code, launch, c.cluster,
                                     c.in_turns && (explorer || !c.only_draws || code->has_fence));
-    if (complete && launch->stale && !explorer) complete = (c.stale = emu_stale_new(launch->schedule)) != NULL;
+    if (complete && (launch->stale || (explorer && launch->checks)))
+        complete = (c.stale = emu_stale_new(launch->schedule, explorer != NULL)) != NULL;
     if (complete && launch->output) complete = (c.outputs = calloc((size_t)c.cta_total, sizeof *c.outputs)) != NULL;
     if (complete)
         complete = c.explorer   ? emu_run_explored(&c, workers, count)

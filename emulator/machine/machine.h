@@ -186,7 +186,7 @@ typedef struct warp {
     uint32_t wgmma_issued, wgmma_landed, wgmma_commits;
     uint32_t registers; /* a thread, after a setmaxnreg; else 0 */
     uint32_t register_changes;
-    uint32_t stale, fences_known; /* lanes whose load returns an earlier value; see explore/stale.c */
+    uint32_t stale, fences_known; /* lanes whose load returns what was before the launch; see explore/stale.c */
     uint32_t wgmma_fences;        /* executed so far */
     struct wgmma_use *wgmma_uses; /* by virtual register; NULL without checks or wgmma */
     bool tensor_loads;            /* tcgen05.ld that nothing has waited for; with checks only */

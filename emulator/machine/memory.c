@@ -317,7 +317,7 @@ void emu_exec_load(cta *m, warp *w, const op *o, uint32_t mask) {
     }
     if (o->asks) note_poll(m, w, o, a.addresses[first_lane(mask)]);
     const uint32_t own = m->delayed_count ? take_own(m, w, &a, mask) : 0;
-    if (m->stale) emu_stale_load(m, w, o, mask, a.addresses, a.bytes);
+    if (m->stale) emu_stale_load(m, w, o, mask & ~own, a.addresses, a.bytes);
     uint32_t undefined[LANES] = {0}, any = 0;
     if (m->checks && (a.space == SPACE_SHARED || o->space == SPACE_GENERIC)) {
         for (int i = 0; i < LANES; i++) {
@@ -379,7 +379,7 @@ void emu_exec_store(cta *m, warp *w, const op *o, uint32_t mask) {
         if (m->checks && space == SPACE_SHARED) note_shared_write(m, w, o, i, a.addresses[i], a.size, data);
         if (m->checks && space == SPACE_GLOBAL)
             emu_on_global_write(m, w, i, a.addresses[i], a.size, o, data, a.bytes[i]);
-        if (m->stale) emu_stale_write(m, w, i, o, a.addresses[i], a.bytes[i], a.size);
+        if (m->stale) emu_stale_write(m, w, w->clock, i, o, a.addresses[i], a.bytes[i], a.size);
         if (!m->watches || memcmp(a.bytes[i], data, a.size)) note_change(m, o, space, a.addresses[i]);
         memcpy(a.bytes[i], data, a.size);
     }
@@ -617,7 +617,7 @@ void emu_exec_atomic(cta *m, warp *w, const op *o, uint32_t mask) {
         state_space space = effective_space(o, a.addresses[i]);
         if (m->checks && space == SPACE_SHARED) note_shared_atomic(m, w, o, i, a.addresses[i], a.size);
         if (m->checks && space == SPACE_GLOBAL) emu_on_global_atomic(m, w, i, a.addresses[i], a.size, o);
-        if (m->stale) emu_stale_write(m, w, i, o, a.addresses[i], a.bytes[i], a.size);
+        if (m->stale) emu_stale_write(m, w, w->clock, i, o, a.addresses[i], a.bytes[i], a.size);
         bool changed = false;
         for (int k = 0; k < o->vector; k++) {
             element value = register_element(w, values[k], i, o->bytes), swap = {0, 0};

@@ -144,7 +144,7 @@ BLIND_ROW("ld|ldu|ldmatrix",
 BLIND_ROW("st",
           "Two threads that store the same value by one instruction are not reported, because the result is certain.")
 BLIND_ROW("ld|st|prefetch|createpolicy|applypriority|discard",
-          "There are no caches, and hints change nothing. Only --orders all delays accesses, and only --stale returns "
+          "There are no caches, and hints change nothing. Only --orders all delays accesses; it and --stale return "
           "earlier values.")
 BLIND_ROW("atom|red|cp",
           "Sums of floats depend on the order of the atomics; a run shows one order, --schedule SEED another.")
