@@ -211,6 +211,21 @@ def test_pytorchs_attention_takes_the_kernels_and_keeps_its_own_for_the_rest(mon
         registration.remove()
 
 
+def test_the_operator_behind_pytorchs_own_has_our_arguments() -> None:
+    schema = torch.ops.aten._scaled_dot_product_flash_attention.default._schema
+    ours = list(inspect.signature(fl._Registration.forward).parameters.values())[2:]
+    assert [(one.name, one.kwarg_only) for one in schema.arguments] == [
+        (one.name, one.kind is inspect.Parameter.KEYWORD_ONLY) for one in ours
+    ]
+    assert len(schema.returns) == 9  # out, log-sum-exp, two for packed sequences, two lengths, seed, offset, debug mask
+    schema = torch.ops.aten._flash_attention_forward.default._schema
+    read = ["key", "value", "cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p", "is_causal", "return_debug_mask"]
+    assert [one.name for one in schema.arguments if not one.kwarg_only] == ["query", *read]
+    options = ["scale", "window_size_left", "window_size_right", "seqused_k", "alibi_slopes", "block_table"]
+    assert [one.name for one in schema.arguments if one.kwarg_only] == [*options, "num_splits"]
+    assert len(schema.returns) == 5  # out, log-sum-exp, seed, offset, debug mask
+
+
 # ---- several lengths and caches --------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -425,3 +426,15 @@ def test_vision_models_with_other_sizes_of_heads(d_head: int) -> None:
         vision.set_attn_implementation(name)
         found.append(vision(pixels).last_hidden_state)
     assert close(*found)
+
+
+def test_layers_and_masks_are_asked_with_our_arguments() -> None:
+    ours = importlib.import_module("flashladder.transformers")
+
+    def keywords(function: Any) -> set[str]:
+        return set(inspect.signature(function).parameters)
+
+    theirs = importlib.import_module("transformers.integrations.sdpa_attention").sdpa_attention_forward
+    assert keywords(theirs) <= keywords(ours.attention_forward) | set(ours.UNSERVED)
+    sdpa_mask = importlib.import_module("transformers.masking_utils").sdpa_mask
+    assert keywords(ours.attention_mask) - {"kwargs"} <= keywords(sdpa_mask)
