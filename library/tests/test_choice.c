@@ -278,10 +278,6 @@ static void removed(const struct made_up *made) {
     } cases[] = {
         {"v38", "version 'v38': was removed from the ladder; use attention/mma_sync"},
         {"v42", "version 'v42': was removed from the ladder; use attention/wgmma"},
-        {"v47", "use attention/mma_sync"},
-        {"v49", "use attention/wgmma"},
-        {"v51", "use attention/mma_sync"},
-        {"v52", "use attention/wgmma"},
         {"v36", "version 'v36': this library contains v37 "},
         {"v53", "version 'v53': this library contains v37 "},
         {"v4x", "version 'v4x': this library contains v37 "},

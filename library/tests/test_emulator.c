@@ -222,9 +222,6 @@ static void versions_and_configs(fl_library *library, const struct attention *at
     problem.version = "v99";
     refused(library, &problem, &attention->tensors, FL_INVALID,
             "version 'v99': this library contains attention/decode ");
-    problem.version = "v44";
-    refused(library, &problem, &attention->tensors, FL_INVALID,
-            "version 'v44': was removed from the ladder; use attention/wgmma");
     problem.version = "attention/wgmma";
     problem.d_head = 84;
     refused(library, &problem, &attention->tensors, FL_UNSUPPORTED, "d_head 84: attention/wgmma is for 128, 64, 256");

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from analysis.__main__ import main
-from analysis.errors import AnalysisError
 from analysis.machine_code import bounds
 from analysis.machine_code.live import LIVE_OPTIONS, live_in, live_registers
 from analysis.machine_code.liveness import count_live
-from analysis.machine_code.loops import find, loops_of
+from analysis.machine_code.loops import loops_of
 from analysis.machine_code.regions import Graph, split_at
 from analysis.machine_code.sass import Listing, parse_listing
 from analysis.machine_code.warp_roles import roles_in
@@ -75,16 +74,8 @@ def roles(*defines: str) -> dict[str, int]:
 def test_loops_are_named_by_role() -> None:
     """nvcc repeats the producer's loop four times and adds one for what is left over."""
     assert roles() == {"consumer": 6, "producer 1": 4, "producer 2": 1}
-    assert roles("-DUNROLL=2") == {"consumer": 12, "producer 1": 4, "producer 2": 1}
     assert roles("-DCOPIES") == {"consumer 1": 6, "consumer 2": 6, "producer 1": 4, "producer 2": 1}
     assert roles("-DPERSISTENT", "-DSLOW") == {"consumer": 6, "producer": 4}
-
-
-def test_a_loop_is_chosen_by_role() -> None:
-    loops = loops_of(Graph(code("-DCOPIES")))
-    assert find(loops, "consumer 2", "x").number == 2
-    with pytest.raises(AnalysisError, match=r"no such loop; it has loop 1 \(consumer 1\) at .*\(producer 1\)"):
-        find(loops, "producer", "x")
 
 
 # ---- registers by role -----------------------------------------------------------------------------------------------
@@ -181,9 +172,3 @@ def test_a_wait_for_wgmma_names_the_group_that_it_waits_for() -> None:
         (0x40, 0x20, 0),
     ]
     assert {wait.scoreboard for wait in waits} == {"gsb0"}
-
-
-# ---- comparing -------------------------------------------------------------------------------------------------------
-
-
-# ---- bad input -------------------------------------------------------------------------------------------------------

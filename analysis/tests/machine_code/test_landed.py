@@ -1,4 +1,4 @@
-"""Every landed version as built: the bytes of its cubins, its listings and its PTX are read without a gap.
+"""The newest version of each kind as built: the bytes of its cubins, its listings and its PTX are read without a gap.
 
 A listing is taken apart once for all tests of its cubin; the gate on the figures is in test_gate.py.
 """
@@ -17,7 +17,7 @@ from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.ptx import embedded_ptx, parse_ptx
 from analysis.machine_code.regions import PRODUCER, REGIONS, Graph, split
 from analysis.machine_code.sass import Listing, disassemble
-from analysis.tests.support.compiled import built, landed, read_listings
+from analysis.tests.support.compiled import built, landed
 from analysis.tests.support.kinds import newest_of_each_kind, one_of_each_kind
 
 PLAIN = "v00"  # multiplies in fp32, without matrix instructions
@@ -26,45 +26,41 @@ PLAIN = "v00"  # multiplies in fp32, without matrix instructions
 @dataclass(frozen=True)
 class Code:
     path: Path
-    listings: dict[str, Listing]  # by symbol
+    listing: Listing
 
 
-LANDED = [pytest.param((*each, False), id="-".join(each)) for each in landed() if each[0] in newest_of_each_kind()]
-WHOLE = [pytest.param((*each, True), id="-".join([*each, "whole"]), marks=pytest.mark.long) for each in landed()]
+NEWEST = [each for each in landed() if each[0] in newest_of_each_kind()]
 
 
-@pytest.fixture(scope="module", params=[*LANDED, *WHOLE])
+@pytest.fixture(scope="module", params=NEWEST, ids="-".join)
 def code(request: pytest.FixtureRequest) -> Iterator[Code]:
-    """The kernel of a version's own config, as the gate has it printed; in check-long all kernels of all versions."""
-    version, arch, whole = request.param
+    """The kernel of a version's own config, as the gate has it printed."""
+    version, arch = request.param
     path = built(version, arch)
-    own = load(root(), version).header.config
-    listings = read_listings(path).values() if whole else [disassemble(path, own)]
-    yield Code(path, {each.symbol: each for each in listings})
+    yield Code(path, disassemble(path, load(root(), version).header.config))
 
 
 def test_control_codes(code: Code) -> None:
-    for each in code.listings.values():
-        assert inconsistencies(Graph(each)) == []
+    assert inconsistencies(Graph(code.listing)) == []
 
 
 def test_the_kv_loop(code: Code) -> None:
-    for listing in code.listings.values():
-        parts = split(listing)
-        config = listing.config
-        assert config is not None
-        times = config.B_r // 16 // config.n_warps
-        if listing.arch == "sm_90a":  # m64nNk16, N = B_c and N = d_head
-            assert parts.matrix_count == times * (config.d_head // 16 + config.B_c // 16)
-            assert {at.base for at in parts.regions.get(PRODUCER, ())} & {"HGMMA"} == set()
-            assert (PRODUCER in parts.regions) == config.producer
-        elif code.path.parent.name == PLAIN:
-            assert parts.matrix_count == 0
-            assert sum(at.base == "FFMA" for at in parts.loop) >= config.B_r * config.d_head * 2 // config.threads()
-        else:  # m16n8k16
-            assert parts.matrix_count == 2 * times * (config.B_c // 8) * (config.d_head // 16)
-        assert parts.regions["epilogue"][-1].base == "EXIT"
-        assert [name for name in REGIONS if name in parts.regions] == list(parts.regions)
+    listing = code.listing
+    parts = split(listing)
+    config = listing.config
+    assert config is not None
+    times = config.B_r // 16 // config.n_warps
+    if listing.arch == "sm_90a":  # m64nNk16, N = B_c and N = d_head
+        assert parts.matrix_count == times * (config.d_head // 16 + config.B_c // 16)
+        assert {at.base for at in parts.regions.get(PRODUCER, ())} & {"HGMMA"} == set()
+        assert (PRODUCER in parts.regions) == config.producer
+    elif code.path.parent.name == PLAIN:
+        assert parts.matrix_count == 0
+        assert sum(at.base == "FFMA" for at in parts.loop) >= config.B_r * config.d_head * 2 // config.threads()
+    else:  # m16n8k16
+        assert parts.matrix_count == 2 * times * (config.B_c // 8) * (config.d_head // 16)
+    assert parts.regions["epilogue"][-1].base == "EXIT"
+    assert [name for name in REGIONS if name in parts.regions] == list(parts.regions)
 
 
 @pytest.mark.parametrize("version", one_of_each_kind(dict.fromkeys(version for version, _ in landed())))

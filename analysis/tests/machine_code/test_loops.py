@@ -8,7 +8,6 @@ import pytest
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
-from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import load
 from analysis.machine_code import loops, regions
 from analysis.machine_code.loops import (
@@ -134,15 +133,6 @@ def test_every_version_has_a_record_of_both_architectures() -> None:
         static_stride = "v16" in descent(version)
         of_warps = "16 heads" if static_stride else "every problem"
         assert running.role == of_warps if arch != "sm_90a" else running.role.startswith(regions.CONSUMER)
-
-
-# ---- the problems that are emulated ----------------------------------------------------------------------------------
-
-
-def tail(config: KernelConfig, blocks: int, grid: tuple[int, int, int], multiprocessors: int) -> bool:
-    """True if Q blocks are left over for slices."""
-    ctas = grid[0] * grid[1] * grid[2]
-    return ctas > (multiprocessors if config.persistent else blocks)
 
 
 # ---- what the emulator counts ----------------------------------------------------------------------------------------
