@@ -13,7 +13,6 @@ import os
 import re
 import struct
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -671,18 +670,6 @@ def test_records_fit_the_schema_that_readers_check(driver: str, how: str) -> Non
 def test_records_of_the_emulator_fit_it_too(options: tuple[str, ...]) -> None:
     (record,) = records(run("--backend", "emu", *SMALL, "--quiet", *options, "--json", "-"))
     assert not fault_of(record)
-
-
-def test_the_page_names_options_that_exist() -> None:
-    page = re.sub(r"(?m)^ *(git clone|#SBATCH) .*", "", (ROOT / "docs/measuring.md").read_text())
-    helped = re.sub(r'^ *\{"(--[^"]+)"', r"  \1", (ROOT / "harness/options.c").read_text(), flags=re.MULTILINE)
-    for command in ("compare", "bench", "ladder"):
-        words = [sys.executable, "-m", "analysis", command, "--help"]
-        helped += subprocess.run(words, capture_output=True, text=True, check=True, timeout=600, cwd=ROOT).stdout
-    options = set(re.findall(r"--[a-z][a-z-]+", page))
-    assert len(options) > 15
-    for option in options:
-        assert re.search(rf"^  {option}\b", helped, re.MULTILINE), option
 
 
 @pytest.mark.parametrize(
