@@ -79,6 +79,12 @@ ret;
         ("tmap:64x16:64x257:none:buf:f16:1024", 2, "size 1 of the box is 257: it must be from 1 to 256"),
         ("tmap:4294967360x16:64x8:none:buf:f16:1024", 2, "must be tmap:SIZES"),
         ("tmap:64x16:4294967360x8:none:buf:f16:1024", 2, "must be tmap:SIZES"),
+        ("tmap:64x16:64x8:16B:buf:f16:1024", 2, "must be tmap:SIZES"),
+        ("tmap:64x16:64:none:buf:f16:1024", 2, "must be tmap:SIZES"),
+        ("tmap:64x16:64x8:none:f16:1024", 2, "must be tmap:SIZES"),
+        ("tmap:64x16:64x8:none:of:7", 2, "'of:7': must be the number of an earlier argument"),
+        ("tmap:64x17:64x8:none:buf:f16:1024", 2, "the tensor reaches byte 2176 of a buffer of 2048"),
+        ("tmap:64x16:64x0:none:buf:f16:1024", 2, "size 1 of the box is 0"),
         ("buf:u32:4", 2, "has 8 bytes, but parameter 0 of f has 128"),
     ],
 )

@@ -268,29 +268,3 @@ def test_a_cta_that_polls_lets_the_others_of_its_cluster_run(seed: int, tmp_path
         ptx.write_text(entry(FLAG.replace("SET", set_), ".param .u64 flag"))
         done = ptxrun(ptx, "--grid", 8, "--block", 32, "--cluster", 2, "--schedule", seed, "--arg", "buf:u32:4")
         assert done.returncode == status and ("livelock" in done.stderr) == (status == 3), done.stderr
-
-
-def test_clusters_of_two_dimensions_share_memory(tmp_path: Path) -> None:
-    """Each CTA of 2 x 2 reads the number of the CTA whose rank is its own times three."""
-    code = """.shared .align 4 .b32 own;
-.reg .b32 %rank, %a, %x, %y, %i; .reg .b64 %p;
-mov.u32 %rank, %cluster_ctarank; mov.u32 %x, %ctaid.x; mov.u32 %y, %ctaid.y;
-mad.lo.u32 %i, %y, 4, %x; st.shared.u32 [own], %i;
-barrier.cluster.arrive;
-barrier.cluster.wait;
-mul.lo.u32 %rank, %rank, 3; and.b32 %rank, %rank, 3; mapa.shared::cluster.u32 %a, own, %rank;
-ld.shared::cluster.u32 %x, [%a]; ld.param.u64 %p, [out]; mad.wide.u32 %p, %i, 4, %p;
-st.global.u32 [%p], %x;
-barrier.cluster.arrive;
-barrier.cluster.wait;"""
-    ptx = tmp_path / "square.ptx"
-    ptx.write_text(entry(code, ".param .u64 out"))
-    done = ptxrun(
-        ptx, "--grid", "4,4", "--block", 1, "--cluster", "2,2", "--arg", "out:u32:16",
-        "--dump", f"0={tmp_path / 'out.bin'}",
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    got = np.fromfile(tmp_path / "out.bin", np.uint32).reshape(4, 4)
-    for y, x in np.ndindex(4, 4):
-        other = (x % 2 + 2 * (y % 2)) * 3 % 4
-        assert got[y, x] == (y // 2 * 2 + other // 2) * 4 + x // 2 * 2 + other % 2

@@ -78,27 +78,6 @@ def test_boxes_of_every_rank(boxes: Boxes, schedule: int, tmp_path: Path) -> Non
     assert (np.fromfile(tmp_path / "target.bin", np.uint16) == reached).all()
 
 
-@pytest.mark.parametrize(
-    ("tensor", "says"),
-    [
-        ("64x16:300x8:none:buf:f16:1024", "size 0 of the box is 300: it must be from 1 to 256"),
-        ("64x16:64x0:none:buf:f16:1024", "size 1 of the box is 0"),
-        ("64x16/100:64x8:none:buf:f16:1024", "stride 1 is 100 bytes: it must be a multiple of 16"),
-        ("64x16:64x8:64B:buf:f16:1024", "a row of the box has 128 bytes: with this swizzle it has at most 64"),
-        ("64x16:4x8:none:buf:f16:1024", "a row of the box has 8 bytes: it must be a multiple of 16"),
-        ("64x16:64x8:16B:buf:f16:1024", "must be tmap:SIZES"),
-        ("64x16:64:none:buf:f16:1024", "must be tmap:SIZES"),
-        ("64x16:64x8:none:f16:1024", "must be tmap:SIZES"),
-        ("64x16:64x8:none:of:7", "'of:7': must be the number of an earlier argument"),
-        ("64x17:64x8:none:buf:f16:1024", "the tensor reaches byte 2176 of a buffer of 2048"),
-    ],
-)
-def test_a_map_that_the_driver_would_refuse(tensor: str, says: str, ptx: Path) -> None:
-    good = "tmap:40x13/96:32x8:none:buf:u16:624"
-    done = ptxrun(ptx, "--smem", 9000, "--arg", f"tmap:{tensor}", "--arg", good, "--arg", "out:u32:128")
-    assert done.returncode == 2 and says in done.stderr, done.stderr
-
-
 # ---- pixels: cuTensorMapEncodeIm2col ---------------------------------------------------------------------------------
 
 PIXELS = """.version 8.6

@@ -99,33 +99,7 @@ def compares_cubins(tools: Installed) -> None:
     done = tools.run("sass-diff", OLD, NEW, "--exit-code")
     assert done.returncode == 1 and "2 kernels: 2 changed" in done.stdout, done.stderr
     assert tools.run("sass-diff", OLD, OLD, "--exit-code").returncode == 0
-    done = tools.run("regs", OLD, NEW, "--csv")
-    assert ",registers,198,205" in done.stdout, done.stderr
-    for program in ("images list", "map"):
-        name, *words = program.split()
-        choice = () if words else ("--config", "0")
-        done = tools.run(name, *words, OLD, *choice)
-        assert done.returncode == 0 and done.stdout, f"{program}: {done.stderr}"
-
-
-def holds_a_baseline(tools: Installed) -> None:
-    build = tools.folder / "kernels.cubin"
-    build.write_bytes(OLD.read_bytes())
-    accept = ("flashladder-tools", "accept", build, "--baseline", "kernels.json", "--why", "first figures")
-    assert tools.run(*accept).returncode == 0
-    gate = ("gate", build, "--baseline", "kernels.json", "--exit-code")
-    done = tools.run(*gate)
-    assert (done.returncode, done.stdout) == (0, "all as accepted in kernels.json\n"), done.stderr
-    build.write_bytes(NEW.read_bytes())
-    done = tools.run(*gate, "--csv")
-    assert done.returncode == 1 and ",registers,198,205,worse" in done.stdout, done.stderr
-
-
-def compares_times(tools: Installed) -> None:
-    for name, time in (("before", 10.0), ("after", 9.0)):
-        (tools.folder / name).write_text("".join(f"{time + i / 1000} {time + i / 900}\n" for i in range(10)))
-    done = tools.run("compare", "before", "after", "--exit-code")
-    assert done.returncode == 10 and "FASTER" in done.stdout, done.stderr
+    assert tools.run("images", "list", OLD).returncode == 0
 
 
 def runs_cuda(tools: Installed) -> None:
@@ -170,8 +144,6 @@ def test_the_wheel(tmp_path: Path) -> None:
     has_a_true_tag(wheel)
     tools = Installed(wheel, tmp_path)
     compares_cubins(tools)
-    holds_a_baseline(tools)
-    compares_times(tools)
     runs_cuda(tools)
     is_a_gpu(tools)
     judges(tools)

@@ -84,18 +84,6 @@ def test_an_untouched_kernel_is_right(seeded: Callable[..., dict[str, object]], 
 
 
 @pytest.mark.long
-def test_a_wrong_swizzle_term(seeded: Callable[..., dict[str, object]]) -> None:
-    """K is read with row % 4 where it was written with row % 8: keys 4-7 of every 8 come from other columns."""
-    old = "K_addr.at(16 * n, 16 * k)"
-    first = seeded(old, f"{old} ^ (K_addr.lane & 4) * 16")["first"]
-    assert isinstance(first, dict)
-    assert (first["quantity"], first["KV_block"], first["step"], first["Q_block"]) == ("S", 0, 0, 0)
-    assert first["columns"] == [column for column in range(64) if column % 8 >= 4]
-    assert first["rows"] == list(range(64))
-    assert first["warps"] == [0, 1, 2, 3]
-
-
-@pytest.mark.long
 def test_a_swapped_fragment(seeded: Callable[..., dict[str, object]], copy: Path) -> None:
     """The two halves of one B operand of K are exchanged in warp 2: 16 columns of its rows are swapped."""
     old = "mma<cfg>(S[i][2 * n + 1], Q[i], K[n][1], K[n][3]);"

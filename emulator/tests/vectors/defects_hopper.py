@@ -294,12 +294,6 @@ HOPPER = [
     Defect("barrier-misuse", "a test_wait whose answer nothing looks at", ASKED_ONCE.replace("CHECK",
            "<<||@!%done bra wait;>>"), ["ignores the result of this mbarrier.test_wait", "it does not wait",
            "lesson.cu:70"]),
-    Defect("barrier-misuse", "a test_wait whose branch leads on either way", ASKED_ONCE.replace("CHECK",
-           "@%done bra ready;\n<<||bra.uni wait;\n>>ready:"), ["ignores the result of this mbarrier.test_wait",
-           "lesson.cu:70"]),
-    Defect("race", "a test_wait that is no loop", ASKED_ONCE.replace("CHECK",
-           "<<selp.u32 %ok, 1, 0, %done;||selp.u32 %ok, 1, 0, %done;\nsetp.eq.u32 %q, %ok, 0;\n@%q bra wait;>>"),
-           ["in shared memory", "lesson.cu:72", "lesson.cu:73"], options=["--schedule", "2"]),
     Defect("race", "one warp's wgmma.wait_group taken for its warpgroup", TOLD_BY_ONE, ["what another thread read",
            "The other thread: warp 1", "lesson.cu:30", "lesson.cu:33"], twin=TOLD_BY.replace("TELL",
            "bar.arrive 1, 256;").replace("HEARD", "256"), block=256, directives=WGMMA_SHARED, params=".param .u64 data",
@@ -373,9 +367,6 @@ HOPPER = [
            ["different descriptors of B", "lane 5"], **ON_WARPGROUP),
     Defect("wgmma-misuse", "lanes disagree on scale-d", FENCED + "setp.ne.u32 %q, %t, <<5||128>>;\n"
            + WGMMA.replace("%y, 1,", "%y, %q,") + WGMMA_WAIT, ["scale-d", "31 of 32", "lane 5"], **ON_WARPGROUP),
-    Defect("wgmma-misuse", "warps disagree on scale-d", FENCED + "setp.lt.u32 %q, %t, <<96||128>>;\n"
-           + WGMMA.replace("%y, 1,", "%y, %q,") + WGMMA_WAIT, ["warps 0 and 3", "different values of scale-d"],
-           **ON_WARPGROUP),
     Defect("deadlock", "a warp of the warpgroup stays away", FENCED + "setp.ge.u32 %q, %t, <<96||128>>;\n@%q bra end;\n"
            + WGMMA + WGMMA_WAIT + "end:", ["warp 3 has issued 0 wgmma, this warp 1", "lesson.cu"], status=3,
            **ON_WARPGROUP),
@@ -461,9 +452,6 @@ HOPPER = [
            WGMMA_START.replace("PROXY", FENCE_OF_WARP_0) + WGMMA + WGMMA_WAIT, ["fence.proxy.async", "ordinary store"],
            twin=WGMMA_START.replace("PROXY", "").replace("bar.sync 0;", "bar.sync 0;\nfence.proxy.async.shared::cta;")
            + WGMMA + WGMMA_WAIT, **ON_WARPGROUP),
-    Defect("missing-proxy-fence", "the fence comes before the stores", WGMMA_START.replace("PROXY",
-           "").replace("setp.lt", "fence.proxy.async.shared::cta;\nsetp.lt") + WGMMA + WGMMA_WAIT, ["fence.proxy.async",
-           "ordinary store"], twin=FENCED + WGMMA + WGMMA_WAIT, **ON_WARPGROUP),
     Defect("missing-init-fence", "another warp copies before it knows of the fence", BY_WARP_1.replace("bar.sync 0;",
            "<<bar.sync 0;\n@%q fence.mbarrier_init.release.cluster||fence.mbarrier_init.release.cluster;\n"
            "bar.sync 0>>;"), ["fence.mbarrier_init", "lesson.cu:40"], options=["--schedule", "2"], **BYTES),
@@ -483,15 +471,9 @@ HOPPER = [
     Defect("misaligned", "a size that is no multiple of 16", bytes_in(BEFORE="mov.u32 %bytes, 40;",
            ARRIVE="mbarrier.arrive.shared.b64 %state, [%s+512];", END=""), ["A bulk copy of 40 bytes",
            "a multiple of 16", "lesson.cu:40"], twin=bytes_in(), **BYTES),
-    Defect("misaligned", "a size of nothing", bytes_in(BEFORE="mov.u32 %bytes, 0;",
-           ARRIVE="mbarrier.arrive.shared.b64 %state, [%s+512];", END=""), ["A bulk copy of 0 bytes", "not 0"],
-           twin=bytes_in(), **BYTES),
     Defect("misaligned", "a target at half of 16 bytes", bytes_in(TO="8",
            ARRIVE="mbarrier.arrive.shared.b64 %state, [%s+512];", END=""), ["target of a bulk copy", "a multiple of 16",
            "lesson.cu:40"], twin=bytes_in(TO="16", END=""), **BYTES),
-    Defect("misaligned", "a source at half of 16 bytes", bytes_in(FROM="8",
-           ARRIVE="mbarrier.arrive.shared.b64 %state, [%s+512];", END=""), ["16", "lesson.cu:40"],
-           twin=bytes_in(FROM="16"), **BYTES),
     Defect("misaligned", "a box at half of 128 bytes",
            tensor().replace("bytes [%s], [%m", "bytes [%s+64], [%m").split("wait:")[0] + "wait:",
            ["target of a bulk copy", "a multiple of 128", "lesson.cu:40"], twin=tensor().replace("bytes [%s], [%m",
