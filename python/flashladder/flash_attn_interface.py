@@ -9,7 +9,8 @@ the kernels do not compute raises NotImplementedError, which names it and what t
 flashladder.torch has them. Three things differ: log-sum-exp of a row without keys is -infinity; new rows that do not
 fit their cache are an error in host memory; and the attention probabilities of return_attn_probs are always empty.
 
-Heads of other sizes than 64, 128 and 256 are padded with zeros, which copies q, k and v. Caches are not padded.
+Heads whose size is no multiple of 8 are padded with zeros, which copies q, k, v and caches, as flash-attention does.
+With gradients those of other sizes than 64, 128 and 256 are, too.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ from typing import Any
 import torch
 
 from flashladder._append import append
+from flashladder._autograd import wanted_by
 from flashladder._call import PAGE_UNIT
 from flashladder._frameworks import kind_of
 from flashladder._options import ARGUMENT_ERRORS, flag, naming, number, renamed, sides, size
 from flashladder.torch import attention, attention_varlen, attention_with_cache
 
 Tensor = Any  # torch.Tensor; this file is checked without PyTorch, too
-HEAD_SIZES = (64, 128, 256)
+HEAD_SIZES = range(8, 257, 8)
+HEAD_SIZES_WITH_GRADIENTS = (64, 128, 256)
 # Arguments that are taken with one value: that value, why, and what to do instead of passing another.
 ONE_VALUE: dict[str, tuple[Any, str]] = {
     "dropout_p": (0, "there is no dropout; call model.eval() or pass 0"),
-    "alibi_slopes": (None, "scores have no bias; use flash-attention or torch.nn.attention.flex_attention"),
     "qv": (None, "scores have no second product; concatenate q with qv and k with v"),
     "q_descale": (None, "q has no scale here; use flashladder.attention_e4m3(q_scale=)"),
     "k_descale": (None, "k has no scale here; use attention_e4m3(k_scale=) or attention_with_cache(k_scale=)"),
@@ -61,6 +63,7 @@ def _options(
     softcap: Any,
     deterministic: Any,
     sinks: Any,
+    alibi_slopes: Any,
     others: dict[str, Any],
 ) -> dict[str, Any]:
     """flashladder's arguments. NotImplementedError or TypeError where `others` has one that is not computed."""
@@ -91,6 +94,7 @@ def _options(
         "window": None if window == (-1, -1) else window,
         "softcap": cap if cap > 0 else None,
         "sinks": sinks,
+        "alibi_slopes": alibi_slopes,
         "deterministic": deterministic,
     }
 
@@ -104,11 +108,12 @@ def _dimensions(count: int, axes: str, **tensors: Tensor) -> None:
 
 
 def _computed(function: Any, tensors: tuple[Tensor, ...], arrays: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """A function of flashladder.torch on q, k and v with heads of a size that kernels have."""
+    """A function of flashladder.torch on q, k and v, or caches, with heads of a size that kernels have."""
     d_head = tensors[0].shape[-1]
-    wanted = next((size for size in HEAD_SIZES if size >= d_head), None)
+    sizes = HEAD_SIZES_WITH_GRADIENTS if wanted_by(dict(zip("qkv", tensors))) else HEAD_SIZES
+    wanted = next((size for size in sizes if size >= d_head), None)
     if wanted is None:
-        raise NotImplementedError(f"d_head {d_head}: must be at most {HEAD_SIZES[-1]}")
+        raise NotImplementedError(f"d_head {d_head}: must be at most {sizes[-1]}")
     if wanted != d_head and all(one.shape[-1] == d_head for one in tensors):
         tensors = tuple(torch.nn.functional.pad(one, (0, wanted - one.shape[-1])) for one in tensors)
         given["scale"] = d_head**-0.5 if given["scale"] is None else given["scale"]
@@ -141,8 +146,8 @@ def flash_attn_func(
     **of_version_3: Any,
 ) -> Any:
     """Attention of [batch, seq, heads, d_head]; k and v may have fewer heads and another length."""
-    others = {"dropout_p": dropout_p, "alibi_slopes": alibi_slopes, **of_version_3}
-    given = _options(causal, softmax_scale, window_size, softcap, deterministic, s_aux, others)
+    others = {"dropout_p": dropout_p, **of_version_3}
+    given = _options(causal, softmax_scale, window_size, softcap, deterministic, s_aux, alibi_slopes, others)
     _dimensions(4, "[batch, seq, heads, d_head]", q=q, k=k, v=v)
     return _returned(_computed(attention, (q, k, v), (), given | {"return_lse": return_attn_probs}), q)
 
@@ -205,8 +210,8 @@ def flash_attn_varlen_func(
     **of_version_3: Any,
 ) -> Any:
     """Attention of packed sequences [tokens, heads, d_head]; with block_table k and v are pages."""
-    others = {"dropout_p": dropout_p, "alibi_slopes": alibi_slopes, **of_version_3}
-    given = _options(causal, softmax_scale, window_size, softcap, deterministic, s_aux, others)
+    others = {"dropout_p": dropout_p, **of_version_3}
+    given = _options(causal, softmax_scale, window_size, softcap, deterministic, s_aux, alibi_slopes, others)
     _dimensions(3, "[tokens, heads, d_head]", q=q)
     pages = block_table is not None
     if pages:
@@ -218,8 +223,7 @@ def flash_attn_varlen_func(
         cu_seqlens_k = None  # it counts the same keys
     given |= {"seqlens_q": seqused_q, "seqlens_k": seqused_k, "block_table": block_table}
     arrays = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    function = _computed if not pages else lambda call, tensors, arrays, given: call(*tensors, *arrays, **given)
-    return _returned(function(attention_varlen, (q, k, v), arrays, given | {"return_lse": return_attn_probs}), q)
+    return _returned(_computed(attention_varlen, (q, k, v), arrays, given | {"return_lse": return_attn_probs}), q)
 
 
 @naming(k="kv", v="kv")
@@ -285,7 +289,7 @@ def flash_attn_with_kvcache(
     another number leaves the splits to the kernel. cache_batch_idx costs no copy where the capacity is a multiple of 16
     and there is no cache_leftpad.
     """
-    others = {"alibi_slopes": alibi_slopes, "num_splits": num_splits, **of_version_3}
+    others = {"num_splits": num_splits, **of_version_3}
     if block_table is not None and page_table is not None:
         raise TypeError("block_table and page_table: both name the pages; pass one")
     name_of_table, table = ("page_table", page_table) if block_table is None else ("block_table", block_table)
@@ -296,7 +300,7 @@ def flash_attn_with_kvcache(
     if table is not None:
         _dimensions(2, "[batch, pages of a sequence]", **{name_of_table: table})
     sequences = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
-    given = _options(causal, softmax_scale, window_size, softcap, False, s_aux, others)
+    given = _options(causal, softmax_scale, window_size, softcap, False, s_aux, alibi_slopes, others)
     given |= {"return_lse": return_softmax_lse, "deterministic": "batch" if num_splits == 1 else None}
     capacity = k_cache.shape[1] * (1 if table is None else table.shape[1])
     for name, array, most in (
@@ -336,18 +340,18 @@ def flash_attn_with_kvcache(
     if cache_batch_idx is not None:
         table = cache_batch_idx[:, None]  # a sequence of the cache is a page
     try:
-        if k is not None and not cache_batch_idx is cache_leftpad is None:
+        if k is not None and (not cache_batch_idx is cache_leftpad is None or q.shape[-1] not in HEAD_SIZES):
             lengths, k, v = append(k_cache, v_cache, lengths, table, k, v), None, None
         if cache_batch_idx is not None and (cache_leftpad is not None or capacity % PAGE_UNIT):
             k_cache, v_cache, table = k_cache[cache_batch_idx.long()], v_cache[cache_batch_idx.long()], None
         if cache_leftpad is not None:
             return _left_padded(q, k_cache, v_cache, lengths, cache_leftpad, given)
         if cu_seqlens_q is None:
-            return attention_with_cache(q, k_cache, v_cache, lengths, table, k, v, **given)
+            return _computed(attention_with_cache, (q, k_cache, v_cache), (lengths, table, k, v), given)
         if table is None:
             table = torch.arange(sequences, dtype=torch.int32, device=q.device)[:, None]
         given |= {"seqlens_k": lengths, "block_table": table}
-        return attention_varlen(q, k_cache, v_cache, cu_seqlens_q, None, longest, 0, **given)
+        return _computed(attention_varlen, (q, k_cache, v_cache), (cu_seqlens_q, None, longest, 0), given)
     except ARGUMENT_ERRORS as error:
         names = {} if cu_seqlens_q is None else {"k": "k_cache", "v": "v_cache"}
         raise renamed(error, block_table=name_of_table, **names) from None
@@ -409,10 +413,9 @@ def _left_padded(
     starts = counting * capacity
     starts[:-1] += leftpad
     flat_q, flat_k, flat_v = (tensor.flatten(0, 1) for tensor in (q, k_cache, v_cache))
-    found = attention_varlen(
-        flat_q, flat_k, flat_v, counting * rows, starts, rows, 2 * capacity,
-        seqlens_k=(lengths - leftpad).clamp(min=0).to(torch.int32), **given,
-    )  # fmt: skip
+    arrays = (counting * rows, starts, rows, 2 * capacity)
+    given |= {"seqlens_k": (lengths - leftpad).clamp(min=0).to(torch.int32)}
+    found = _computed(attention_varlen, (flat_q, flat_k, flat_v), arrays, given)
     if not isinstance(found, tuple):
         return found.view(q.shape)
     out, lse = found

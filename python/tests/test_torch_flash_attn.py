@@ -23,12 +23,14 @@ def int32(*values: int) -> Any:
     return torch.tensor(values, dtype=torch.int32, device=DEVICE)
 
 
-def exact(q: Any, k: Any, v: Any, window: tuple[int, int] = (-1, 0), softcap: float = 0.0) -> Any:
+def exact(q: Any, k: Any, v: Any, window: tuple[int, int] = (-1, 0), softcap: float = 0.0, slopes: Any = None) -> Any:
     """[seq, heads, d_head] in float64; a window to the right of 0 is the causal mask."""
     k, v = (one.double().repeat_interleave(q.shape[1] // k.shape[1], dim=1) for one in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q.double(), k) * q.shape[2] ** -0.5
     scores = softcap * torch.tanh(scores / softcap) if softcap else scores
     ahead = torch.arange(k.shape[0])[None] - torch.arange(q.shape[0])[:, None] - k.shape[0] + q.shape[0]
+    if slopes is not None:
+        scores -= slopes.double()[:, None, None] * ahead.abs().to(DEVICE)
     for side, seen in ((window[0], -ahead), (window[1], ahead)):
         scores = scores.masked_fill((seen.to(DEVICE) > side) & (side >= 0), float("-inf"))
     return torch.einsum("hqk,khd->qhd", scores.softmax(-1).nan_to_num(), v)
@@ -71,6 +73,29 @@ def test_the_forms_of_flash_attn_func(options: dict[str, Any], d_head: int) -> N
     others += [packed.view(q.shape), fa.flash_attn_varlen_qkvpacked_func(rows, starts, 9, **options).view(q.shape)]
     again = fa.flash_attn_varlen_kvpacked_func(rows[:, 0], rows[:, 1:], starts, starts, 9, 9, **options)
     assert all(near(other, expected) for other in (*others, again.view(q.shape)))
+
+
+@pytest.mark.parametrize("d_head", [64, 59])
+def test_slopes_and_heads_of_an_odd_size(d_head: int) -> None:
+    """Sequences in a batch, packed, in caches with new rows and in pages. A size that is no multiple of 8 is padded."""
+    q, k, v = random(2, 3, 4, d_head), random(2, 32, 2, d_head), random(2, 32, 2, d_head)
+    slopes = torch.rand(2, 4, device=DEVICE)
+    expected = torch.stack([exact(q[b], k[b], v[b], slopes=slopes[b]) for b in range(2)])
+    options = {"causal": True, "alibi_slopes": slopes}
+    assert near(fa.flash_attn_func(q, k, v, **options), expected)
+    rows, starts, of_keys = [one.flatten(0, 1) for one in (q, k, v)], int32(0, 3, 6), int32(0, 32, 64)
+    packed = fa.flash_attn_varlen_func(*rows, starts, of_keys, 3, 32, **options)
+    table, pages = int32(1, 0, 3, 2).view(2, 2), [one.unflatten(1, (2, 16)).flip(1).flatten(0, 1) for one in (k, v)]
+    of_pages = fa.flash_attn_varlen_func(rows[0], *pages, starts, of_keys, 3, 32, block_table=table, **options)
+    assert near(packed.view(q.shape), expected) and near(of_pages.view(q.shape), expected)
+    for caches, where in (([k, v], {}), (pages, {"block_table": table})):
+        for leftpad in (None, int32(0, 0)) if caches is not pages else (None,):
+            cleared = [one.clone() for one in caches]
+            for one in cleared:
+                one.view(-1, 16, 2, d_head)[[1, 3] if caches is not pages else [0, 2], 14:] = 0
+            new = {"k": k[:, 30:], "v": v[:, 30:], "cache_seqlens": int32(30, 30), "cache_leftpad": leftpad}
+            found = fa.flash_attn_with_kvcache(q, *cleared, **new, **where, **options)
+            assert near(found, expected) and all(map(torch.equal, cleared, caches))
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -168,7 +193,12 @@ ROTARY = torch.zeros(32, 64, device=DEVICE)
 # Arguments of flash_attn_func, and of flash_attn_with_kvcache from "cache" on.
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"dropout_p": 0.1}, NotImplementedError, "dropout_p is 0.1: there is no dropout; call model.eval()"),
-    ({"alibi_slopes": Q}, NotImplementedError, "alibi_slopes is torch.Tensor: scores have no bias; use"),
+    ({"alibi_slopes": Q}, ValueError, "alibi_slopes is bfloat16: float32 is needed"),
+    (
+        {"alibi_slopes": torch.ones(2, device=DEVICE), "q": Q.clone().requires_grad_()},
+        NotImplementedError,
+        "q requires a gradient, and biases have no backward",
+    ),
     ({"qv": Q}, NotImplementedError, "qv is torch.Tensor: scores have no second product; concatenate"),
     (
         {"k_descale": Q},

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import random
+import re
 import subprocess
 import sys
 import types
@@ -103,9 +104,7 @@ def reason_of(error: BaseException) -> str:
     text = str(error)
     if not isinstance(error, NotImplementedError):
         return f"failed: {type(error).__name__}"
-    if "requires a gradient" in text:
-        return "rejected: the gradient of a call with windows, soft caps, used lengths or pages"
-    return "rejected: " + text.partition(" is not served")[0].partition(": the versions")[0]
+    return "rejected: " + re.sub(r"^\w+ requires", "an argument requires", text).partition(":")[0]
 
 
 def written(counts: dict[str, Counter[str]], header: str) -> str:
