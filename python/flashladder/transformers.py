@@ -242,7 +242,7 @@ def _columns(seen: Any, q_length: int, end: Any, causal: bool) -> Any:
     last = seen.shape[1] - seen.flip(1).int().argmax(1)
     last = torch.where(counts > 0, last, first)
     if bool((last - first != counts).any()):
-        _refuse("a mask with gaps")
+        _refuse("a mask with gaps", 'pad on the left (padding_side="left") before generate(), or use "sdpa"')
     queries = last - end + q_length if causal else torch.full_like(last, q_length)
     columns = [last, queries.clamp(min=0), first]
     kept = columns[: 3 if bool((first > 0).any()) else 2]
