@@ -118,6 +118,8 @@ void emu_on_op(struct cta *m, struct warp *w, const op *o, uint32_t mask);
 /* Lanes of a register got an uninitialized value from an address in shared memory, or in a buffer; stored: somebody
  * stored it so. */
 void emu_on_undefined_load(struct cta *m, struct warp *w, unsigned slot, uint32_t lanes, uint64_t address, bool stored);
+/* Lanes have got, by a shuffle, the register of a lane that does not take part in it. */
+void emu_on_undefined_shuffle(struct cta *m, struct warp *w, unsigned slot, uint32_t lanes);
 /* A launch ends: what it has written is written. Without checks nobody has noted it, so that all memory counts so. */
 void emu_written_end_launch(emu_device *device, bool checks);
 /* A buffer is freed. */

@@ -14,7 +14,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { FROM_REGISTER = 1u << 30, FROM_TENSOR = 1u << 29, WHAT = FROM_TENSOR - 1 };
+enum { FROM_REGISTER = 1u << 30, FROM_TENSOR = 1u << 29, FROM_SHUFFLE = 1u << 28, WHAT = FROM_SHUFFLE - 1 };
 
 static undefined *of_predicate(const cta *m, const warp *w, unsigned p) {
     return &w->undefined[m->code->slot_count + p];
@@ -78,6 +78,11 @@ void emu_on_undefined_tensor_load(cta *m, warp *w, unsigned slot, uint32_t lanes
     set_lanes(w, &w->undefined[slot], w->undefined[slot].lanes | lanes, &read);
 }
 
+void emu_on_undefined_shuffle(cta *m, warp *w, unsigned slot, uint32_t lanes) {
+    const undefined read = {.origin = FROM_SHUFFLE | m->here};
+    set_lanes(w, &w->undefined[slot], w->undefined[slot].lanes | lanes, &read);
+}
+
 /* ---- where a value matters ---- */
 
 static void report_use(cta *m, warp *w, undefined *value, uint32_t lanes, const char *use) {
@@ -92,6 +97,12 @@ static void report_use(cta *m, warp *w, undefined *value, uint32_t lanes, const 
             "left in it.\n"
             "Assign it on every path that leads here.",
             use, name, population(lanes), population(lanes) == 1 ? "" : "s");
+    } else if (value->origin & FROM_SHUFFLE) {
+        emu_report(m, EMU_DIVERGENT_SYNC, what, w, first_lane(lanes), -1, 0,
+                   "This instruction uses an undefined value %s.\n"
+                   "A shuffle read it from a lane that does not take part in the shuffle.\n"
+                   "Let all lanes that are read execute the shuffle, or drop the value.",
+                   use);
     } else if (value->address >> BUFFER_SHIFT) {
         char where[160];
         emu_describe_global(m, value->address, where, sizeof where);

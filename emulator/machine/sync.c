@@ -137,12 +137,7 @@ void emu_exec_shuffle(cta *m, warp *w, const op *o, uint32_t mask) {
         results[lane] = values[from];
         if (mask >> lane & 1 && !(mask >> from & 1)) bad |= 1u << lane;
     }
-    if (bad) {
-        emu_report(
-            m, EMU_DIVERGENT_SYNC, UINT32_MAX, w, first_lane(bad), -1, 0,
-            "Lane %d reads the register of a lane that does not take part in this shuffle.\nWhat it gets is undefined.",
-            first_lane(bad));
-    }
+    if (bad && m->checks) emu_on_undefined_shuffle(m, w, o->r[0], bad);
     for (int lane = 0; lane < LANES; lane++) d[lane] = mask >> lane & 1 ? results[lane] : d[lane];
     if (o->p[0] != NO_PREDICATE) w->predicates[o->p[0]] = (w->predicates[o->p[0]] & ~mask) | (inside & mask);
 }

@@ -380,10 +380,15 @@ WARPS = [
     Defect("race", "an mbarrier that ends while another warp may still wait", MBARRIER + ENDED.replace("MEET", ""),
            ["writes what another thread read", "lesson.cu:13", "The other instruction is at lesson.cu:12"],
            twin=MBARRIER + ENDED.replace("MEET", "bar.sync 0;")),
-    Defect("divergent-sync", "a shuffle without lanes that its mask names", START + "<<setp.lt.u32 %q, %t, 5;\n"
-           "@!%q bra skip;\n.loc 1 12 0\nshfl.sync.bfly.b32 %y, %t, 1, 0x1f, 0xffffffff;\n||setp.lt.u32 %q, %t, 6;\n"
-           "@!%q bra skip;\n.loc 1 12 0\nshfl.sync.bfly.b32 %y, %t, 1, 0x1f, 0x0000003f;\n>>skip:", ["lesson.cu:12",
-           "0xffffffff", "lane"], block=32),
+    Defect("divergent-sync", "a shuffle from a lane that has ended", START + LOAD_POINTER + "mad.wide.u32 %p, %t, 4, "
+           "%p;\nsetp.lt.u32 %q, %t, <<5||6>>;\n@!%q bra skip;\n.loc 1 12 0\n"
+           "shfl.sync.bfly.b32 %y, %t, 1, 0x1f, 0xffffffff;\n.loc 1 13 0\nst.global.u32 [%p], %y;\nskip:",
+           ["lesson.cu:13", "does not take part in the shuffle", "lesson.cu:12"], block=32, params=POINTER,
+           args=["buf:u32:64"]),
+    Defect("divergent-sync", "a value of a lane outside a shuffle's mask", START + LOAD_POINTER + "mad.wide.u32 %p, "
+           "%t, 4, %p;\nmov.u32 %y, %t;\nsetp.lt.u32 %q, %t, 6;\n@!%q bra skip;\n.loc 1 12 0\n"
+           "shfl.sync.idx.b32 %x, %t, 6, 0x1f, 0x0000003f;\n<<add.u32 %y, %x, 1;||>>\nst.global.u32 [%p], %y;\nskip:",
+           ["does not take part in the shuffle", "lesson.cu:12"], block=32, params=POINTER, args=["buf:u32:64"]),
     Defect("deadlock", "a barrier that one warp never reaches", START + "setp.lt.u32 %q, %t, 32;\n@%q bra leave;\n"
            ".loc 1 12 0\nbar.sync 1, <<64||32>>;\nleave:", ["lesson.cu:12", "warp 1"], status=3),
     Defect("livelock", "a flag that nobody sets", START + LOAD_POINTER + "wait:\n.loc 1 12 0\n"
