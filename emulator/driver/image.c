@@ -281,7 +281,7 @@ char *image_ptx(const void *image, CUresult *status) {
             driver_say(text
                            ? "a module is machine code of another architecture (a cubin)"
                            : "a module is machine code (a cubin): the emulator runs PTX, which nvcc and ptxas leave in "
-                             "a cubin only with -lineinfo or -G");
+                             "a cubin only with -lineinfo or -G, and Numba with @cuda.jit(lineinfo=True)");
             free(text);
             *status = CUDA_ERROR_NO_BINARY_FOR_GPU;
             return NULL;

@@ -1,7 +1,7 @@
 """Runs the suite under bin/emulated-gpu and writes its table into README.md next to it.
 
 python run.py PYTHON TOOL PAGE [ZLUDA [CUTLASS [TRITON TORCH]]]
-python run.py PYTHON TOOL PAGE --only NAME FOLDER     NAME: a key of ONLY
+python run.py PYTHON TOOL PAGE --only NAME FOLDER     NAME: a key of ONLY; of a framework, FOLDER is its name again
 
 PYTHON: of an environment with requirements.txt; ZLUDA and TRITON: checkouts, CUTLASS: a folder of built examples,
 without which ("" or none) their rows stay as they are; TORCH: the Python of an environment with PyTorch, for what
@@ -31,7 +31,11 @@ RUNS = (
 OF_CUTLASS = (("CUTLASS", "cutlass_programs.py", "sm_100a"), ("CUTLASS", "cutlass_programs.py", "sm_120a"))
 OF_GLUON = (("Gluon's tutorials", "gluon_tutorials.py", "sm_100a"),)
 OF_LEARN_CUDA = (("learn-cuda", "learn_cuda_programs.py", "sm_100a"),)
-ONLY = {"cutlass": OF_CUTLASS, "gluon": OF_GLUON, "learn-cuda": OF_LEARN_CUDA}
+FRAMEWORKS = ("Taichi", "Quadrants", "Dr.Jit", "SlangPy", "PyCUDA", "cuda.core", "numba-cuda")
+OF_FRAMEWORKS = {
+    each: tuple((each, "framework_programs.py", arch) for arch in ("sm_80", "sm_90a")) for each in FRAMEWORKS
+}
+ONLY = {"cutlass": OF_CUTLASS, "gluon": OF_GLUON, "learn-cuda": OF_LEARN_CUDA, **OF_FRAMEWORKS}
 OF_ZLUDA = (("ZLUDA", "zluda_programs.py", "sm_80"), ("ZLUDA", "zluda_programs.py", "sm_90a"))
 TUTORIALS, LANGUAGE = "Triton's tutorials", "Triton's tests"
 OF_TRITON = (
@@ -123,7 +127,7 @@ def main(
     rows += rows_of_checkout(text, (TUTORIALS, LANGUAGE), [each.row() for each in of_triton])
     rows += rows_of_checkout(text, ("ZLUDA",), [each.row() for each in others])
     rows += rows_of_checkout(text, ("CUTLASS",), [each.row() for each in of_cutlass])
-    rows += rows_of_checkout(text, (OF_GLUON[0][0], OF_LEARN_CUDA[0][0]), [])
+    rows += rows_of_checkout(text, (OF_GLUON[0][0], OF_LEARN_CUDA[0][0], *FRAMEWORKS), [])
     table = "\n".join([BEGIN, *lines, *rows, END])
     before, _, rest = text.partition(BEGIN)
     if not rest:

@@ -18,6 +18,18 @@ $(SUITE)/ready: emulator/suite/requirements.txt
 		echo 'make: the packages of $< cannot be reached; run make again' >&2; exit 1; }
 	@touch $@
 
+# Frameworks that need another environment, because numba-cuda replaces a part of Numba.
+SUITE_FRAMEWORKS := $(BUILD)/suite-frameworks
+.PHONY: suite-frameworks
+suite-frameworks: libcuda $(SUITE_FRAMEWORKS)/ready  ##+ programs of Taichi, Dr.Jit, SlangPy, PyCUDA and the like
+	@for each in Taichi Quadrants Dr.Jit SlangPy PyCUDA cuda.core numba-cuda; do \
+		CUDA_HOME=$(abspath $(TOOLKIT)) PATH=$(abspath $(TOOLKIT))/bin:$$PATH $(PYTHON) emulator/suite/run.py \
+			$(SUITE_FRAMEWORKS)/bin/python bin/emulated-gpu emulator/suite/README.md --only $$each $$each; done
+$(SUITE_FRAMEWORKS)/ready: emulator/suite/frameworks.txt | $(COMPILER)
+	$(call say,SETUP,frameworks into $(@D))rm -rf $(@D) && $(PYTHON) -m venv $(@D) && CUDA_HOME=$(abspath $(TOOLKIT)) \
+		PATH=$(abspath $(TOOLKIT))/bin:$$PATH $(@D)/bin/python -m pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
 # CUTLASS's examples of Blackwell, from a checkout; each takes a minute to compile.
 SUITE_CUTLASS := $(BUILD)/suite-cutlass
 cutlass_source = $(wildcard $(addsuffix /$(1).cu,$(CUTLASS)/examples/* $(CUTLASS)/examples/cute/tutorial/blackwell))
