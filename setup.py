@@ -1,7 +1,8 @@
 """The package flashladder with libflashladder.so in it, as a wheel for any Python 3: `make wheel`, or `pip install .`.
 
-`make lib GPUS=all` builds the library; FOR=aarch64 and FOR=windows ask for another machine's. The tag says the oldest glibc that
-has every symbol which the library imports. The same sources make the same wheel, byte for byte.
+`make lib GPUS=all` builds the library, and FOR=aarch64 or FOR=windows builds it for another machine. The wheel's tag
+names the oldest glibc that has every symbol that the library imports. The same sources produce the same wheel, byte for
+byte.
 """
 
 import hashlib
