@@ -216,7 +216,8 @@ def runs_moved(what: str, moved: Sequence[tuple[int, int]]) -> str:
     for _, group in itertools.groupby(enumerate(moved), key=lambda one: (one[1][0] - one[0], one[1][1] - one[0])):
         pairs = [pair for _, pair in group]
         locations, held = runs([a for a, _ in pairs]), runs([b for _, b in pairs])
-        parts.append(f"{locations} hold{'' if len(pairs) > 1 else 's'} what {what} {held} should")
+        verb, noun = ("hold", f"{what}s") if len(pairs) > 1 else ("holds", what)
+        parts.append(f"{locations} {verb} what {noun} {held} should")
     return ", ".join(parts[:MOVES_SHOWN]) + (f" and {len(parts) - MOVES_SHOWN} more" if parts[MOVES_SHOWN:] else "")
 
 
@@ -266,7 +267,7 @@ def _wrong_and_error(sides: Comparison, name: str, at: Index) -> tuple[NDArray[n
 def sentence(location: Location, config: KernelConfig) -> str:
     """The first error in words."""
     block = f"KV block {location.KV_block}"
-    when = "the first one it takes" if location.step == 0 else f"number {location.step + 1} in the kernel's order"
+    when = f"{'the first' if location.step == 0 else f'number {location.step + 1}'} in the kernel's order"
     lines = [
         f"first wrong: {location.quantity} ({MEANING[location.quantity]}) of {block}, {when}; "
         f"batch {location.batch}, head {location.head}, Q block {location.Q_block}: "

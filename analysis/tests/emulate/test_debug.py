@@ -98,8 +98,8 @@ def test_a_swapped_fragment(seeded: Callable[..., dict[str, object]], copy: Path
     assert (first["quantity"], first["KV_block"], first["warps"]) == ("S", 0, [2])
     assert first["columns"] == list(range(32, 48))
     assert first["rows"] == list(range(32, 48))
-    assert "32-39 hold what column 40-47 should" in first["looks_like"]
-    assert "40-47 hold what column 32-39 should" in first["looks_like"]
+    assert "32-39 hold what columns 40-47 should" in first["looks_like"]
+    assert "40-47 hold what columns 32-39 should" in first["looks_like"]
     assert transcript("first wrong") in (copy / "said").read_text(), "docs/adding-a-version.md shows another output"
 
 
