@@ -65,8 +65,8 @@ WHERE = """## Which version runs where
 | versions | multiply with | run on |
 |---|---|---|
 | v00 to v17 | `mma.sync`; v00 without tensor cores | compute capability 8.0 and newer: A100, RTX 30 and later |
-| v18 | `mma.sync` | GPUs with [104 KB of shared memory](../docs/learn/new-gpu.md) per CTA: A100, H100, H200 |
-| v19 to v25 | `mma.sync` | GPUs with up to 217 KB of shared memory per CTA: H100, H200 |
+| v18 | `mma.sync` | GPUs with at least [104 KB of shared memory](../docs/learn/new-gpu.md) per CTA: A100, H100, H200 |
+| v19 to v25 | `mma.sync` | GPUs with at least 217 KB of shared memory per CTA: H100, H200 |
 | v26 to v37 | `wgmma` | compute capability 9.0 (sm_90a): H100, H200 |
 """
 
