@@ -53,7 +53,7 @@ def test_a_shortened_form_without_a_base_is_refused() -> None:
 
 
 def test_a_number_is_no_dtype() -> None:
-    with pytest.raises(ConfigError, match="dtype = 5.*Dtype"):
+    with pytest.raises(ConfigError, match=r"dtype = 5.*Dtype"):
         V01.replace(dtype=5)
 
 
