@@ -91,8 +91,8 @@ def frameworks_text(folder: Path) -> str:
     if parallel := parallel_rows(recorded):
         problems = [figure["problem"] for figure in recorded if figure["figure"] == "context_parallel"]
         shapes = {f"{p['heads']} heads on {p['kv_heads']}, d_head {p['d_head']}, {p['dtype']}" for p in problems}
-        said = f"One causal sequence on several GPUs ({'; '.join(sorted(shapes))}). Efficiency is the speedup over one\n"
-        said += "GPU divided by the number of GPUs, for one call and for calls in a row:\n\n"
+        said = f"One causal sequence on several GPUs ({'; '.join(sorted(shapes))}). Efficiency is the speedup over\n"
+        said += "one GPU divided by the number of GPUs, for one call and for calls in a row:\n\n"
         names = ("GPU", "GPUs", "keys", "method", "ms", "efficiency", "in a row")
         parts.append(said + Table(names, parallel).markdown())
     for gpu in sorted({_gpu(figure) for figure in recorded}):
