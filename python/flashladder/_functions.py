@@ -52,30 +52,35 @@ def attention(
     alibi_slopes: Any = None,
     **unknown: NoReturn,
 ) -> Any:
-    """softmax(scale · q kᵀ) v, without gradients: those are in flashladder.torch and flashladder.jax.
+    """Compute softmax(scale · q kᵀ) v, without gradients: flashladder.torch and flashladder.jax have them.
 
     q is [batch, seq_q, heads, d_head]; k and v are [batch, seq_k, kv_heads, d_head]. All are float16 or bfloat16, on
-    one GPU or in host memory; kv_heads divides heads. A batch of 1 counts for each sample of the others. Strides may be
-    any multiples of 8 elements with the elements of a row side by side: q.transpose(1, 2) of
-    [batch, heads, seq, d_head] will do.
+    one GPU or in host memory; heads is a multiple of kv_heads. A batch of 1 is broadcast. The elements of a row must be
+    contiguous and the other strides multiples of 8 elements, so q.transpose(1, 2) of [batch, heads, seq, d_head] works.
 
-    causal      row i sees the keys up to i + seq_k - seq_q: the mask is aligned to the bottom right
-    scale       of the scores, any finite number; None: 1 / √d_head
-    window      (left, right): row i sees keys from i + seq_k - seq_q - left to i + seq_k - seq_q + right; -1: no end
-    softcap     scores are softcap · tanh(score / softcap)
-    sinks       [heads], float32 or 16 bits: a score that each row of the head sees too, not scaled and without a value
-    seqlens_k   int32 [batch] or a number: keys that a sequence uses, from the first on; masks end at the last of them
-    seqlens_q   int32 [batch]: the same of queries; the other rows of a new result are 0 and -infinity
-    deterministic   "batch": the bits of a sequence do not depend on what else is in the batch. True: gradients, as
-                flashladder.torch has them, have the same bits in every run; False or None: they need not
+    causal      row i attends to the keys up to i + seq_k - seq_q: the mask is aligned to the bottom right
+    scale       finite factor of the scores; None: 1 / √d_head
+    window      (left, right): row i attends to keys i + seq_k - seq_q - left to i + seq_k - seq_q + right;
+                -1: unlimited
+    softcap     scores become softcap · tanh(score / softcap)
+    sinks       [heads], float32 or 16 bits: an additional score of every row, not scaled and without a value
+    seqlens_k   int32 [batch] or a number: only so many first keys of a sequence are used, and masks end at their last
+    seqlens_q   int32 [batch] or a number: only so many first queries are used; the other rows of a new result are 0,
+                and their log-sum-exp -infinity
+    bias        [batch, heads, seq_q, seq_k], bool (False hides the key), float32 or the dtype of q: added to the scores
+                after scale and softcap. Sizes of 1 except seq_k are broadcast; leading dimensions may be missing
+    alibi_slopes    float32 [heads] or [batch, heads]: subtracts slope · |i + seq_k - seq_q - j| from the score of key j
+    deterministic   "batch": a sequence gives the same bits whatever else is in the batch. True: gradients of
+                flashladder.torch have the same bits in every run. False or None: neither is promised
     return_lse  also return the natural logarithm of each row's sum of exponentials, float32 [batch, heads, seq_q]
-    version     "best": the fastest for this GPU, by its records; or one of versions(), "attention/wgmma"
-    out         where the result goes, like q; None: a new contiguous array
-    stream      where a GPU computes; None: the framework's current stream
+    version     "best": the fastest kernel for this GPU, by its records; or one of versions(): "attention/wgmma"
+    out         array for the result, with the shape and dtype of q; None: a new contiguous array
+    stream      CUDA stream of the kernel; None: the framework's current stream
 
-    Returns out, or (out, log-sum-exp): arrays of the framework of q. On a GPU they are ready when the stream is; from
-    host memory when the call returns. ValueError, TypeError: an argument is wrong. NotImplementedError: no version
-    computes this, or a backward is needed. RuntimeError: the GPU or the emulator fails.
+    Return out, or (out, log-sum-exp), as arrays of q's framework. On a GPU they are complete when the stream reaches
+    this point; in host memory, when the call returns. Raise ValueError or TypeError if an argument is wrong,
+    NotImplementedError if no version computes this or gradients are needed, and RuntimeError if the GPU or the emulator
+    fails.
     """
     if unknown:
         refuse_unknown(attention, unknown)
@@ -119,20 +124,20 @@ def attention_varlen(
     alibi_slopes: Any = None,
     **unknown: NoReturn,
 ) -> Any:
-    """Attention of packed sequences, as flash_attn_varlen_func computes it.
+    """Compute attention of packed sequences, like flash_attn_varlen_func.
 
-    q is [tokens_q, heads, d_head]; k and v are [tokens_k, kv_heads, d_head]. Sequence b has the rows cu_seqlens_q[b] to
-    cu_seqlens_q[b + 1] - 1 of q, and likewise of k and v: int32 [batch + 1], on q's device.
+    q is [tokens_q, heads, d_head]; k and v are [tokens_k, kv_heads, d_head]. Sequence b has rows cu_seqlens_q[b] to
+    cu_seqlens_q[b + 1] - 1 of q, and cu_seqlens_k does the same for k and v. Both are int32 [batch + 1] on q's device.
 
-    max_seqlen_q, max_seqlen_k  the most rows of a sequence; of a longer one the first so many are taken on a GPU
-    seqlens_q, seqlens_k        int32 [batch]: rows that a sequence uses of its own, from the first on; None: all
-    block_table                 int32 [batch, pages of a sequence]: k and v are pages of a cache, as those of
-                                attention_with_cache(), with seqlens_k keys of each sequence, or as many as cu_seqlens_k
-                                says, one of which is None. max_seqlen_k is not read
-    k_scale, v_scale            of k and v of float8_e4m3fn, as those of attention_with_cache()
+    max_seqlen_q, max_seqlen_k  maximum number of rows of a sequence; on a GPU, later rows of a longer one are ignored
+    seqlens_q, seqlens_k        int32 [batch]: only so many first rows of each sequence are used; None: all
+    block_table                 int32 [batch, pages of a sequence]: k and v are pages of a cache, as in
+                                attention_with_cache(). Either seqlens_k or cu_seqlens_k gives the number of keys, and
+                                the other is None. max_seqlen_k is ignored
+    k_scale, v_scale            scales of k and v in float8_e4m3fn, as in attention_with_cache()
 
-    The other arguments are those of attention(). Log-sum-exp is [heads, tokens_q]. A sequence without keys gives 0
-    and -infinity, and so do the rows of a new result that belong to no sequence; of `out` those are not written.
+    The other arguments are those of attention(). The log-sum-exp is [heads, tokens_q]. A sequence without keys gives 0
+    and -infinity, and so do rows of a new result that belong to no sequence; in `out` such rows are not written.
     """
     if unknown:
         refuse_unknown(attention_varlen, unknown)
@@ -177,23 +182,23 @@ def attention_with_cache(
     alibi_slopes: Any = None,
     **unknown: NoReturn,
 ) -> Any:
-    """Attention over caches of keys and values, as flash_attn_with_kvcache without rotation.
+    """Compute attention over caches of keys and values, like flash_attn_with_kvcache without rotary embedding.
 
-    q is [batch, seq_q, heads, d_head]. The caches are [batch, capacity, kv_heads, d_head], or with block_table
-    [n_pages, page_rows, kv_heads, d_head], page_rows a multiple of 16: row r of sequence b is row
+    q is [batch, seq_q, heads, d_head]; k_cache and v_cache are [batch, capacity, kv_heads, d_head]. With block_table
+    they are [n_pages, page_rows, kv_heads, d_head] with page_rows a multiple of 16: row r of sequence b is row
     r % page_rows of page block_table[b, r // page_rows].
 
     seqlens_k     int32 [batch] or a number: keys in the cache. Later rows have no effect
     block_table   int32 [batch, pages of a sequence]
-    k_new, v_new  [batch, seq_new, kv_heads, d_head]: written to the caches after seqlens_k first, and attended to. The
-                  caller adds seq_new to seqlens_k afterwards. Rows that do not fit are refused in host memory and left
-                  out on a GPU, as is the end of a length above the cache
+    k_new, v_new  [batch, seq_new, kv_heads, d_head]: first written to the caches after seqlens_k rows, then attended
+                  to. Afterwards the caller adds seq_new to seqlens_k. Rows that do not fit, and lengths beyond the
+                  cache, are an error in host memory; a GPU ignores the rows that do not fit
 
-    k_scale, v_scale  of caches of float8_e4m3fn: the scale that dequantizes each KV head. A number,
-                  or float32 [kv_heads], positive and finite; None: 1. quantize_e4m3() makes such caches
+    k_scale, v_scale  the scale that dequantizes each KV head of caches in float8_e4m3fn: a number or float32
+                  [kv_heads], positive and finite; None: 1. quantize_e4m3() makes such caches
 
-    The causal mask and windows end at the last key. The other arguments are those of attention(). Caches of
-    float8_e4m3fn are served with d_head 128, without window, softcap and sinks.
+    The causal mask and windows are aligned to the last key. The other arguments are those of attention(). Caches in
+    float8_e4m3fn require d_head 128 and support no window, softcap or sinks.
     """
     if unknown:
         refuse_unknown(attention_with_cache, unknown)
@@ -265,17 +270,17 @@ def attention_e4m3(
     dtype: str = "bfloat16",
     **unknown: NoReturn,
 ) -> Any:
-    """softmax(scale · QKᵀ) V of [batch, seq, heads, d_head] in float8_e4m3fn, of PyTorch, JAX, NumPy; O is of `dtype`.
+    """Compute softmax(scale · QKᵀ) V of float8_e4m3fn arrays [batch, seq, heads, d_head] of PyTorch, JAX or NumPy.
 
-    q_scale    the scale that dequantizes each head of q: a number, or float32 [heads], positive
-               and finite; None: 1. Likewise k_scale and v_scale, [kv_heads], and o_scale where O is e4m3
-    scale_keys each so many keys, a power of two from 32 on, have factors of their own: k_scale and v_scale are arrays
-               [batch, kv_heads, blocks of the longest sequence]; 0: none
+    q_scale    the scale that dequantizes each head of q: a number or float32 [heads], positive and finite; None: 1.
+               k_scale and v_scale, [kv_heads], do the same for k and v, and o_scale for an O in e4m3
+    scale_keys number of keys, a power of two from 32 on, that share a scale: k_scale and v_scale are then
+               [batch, kv_heads, blocks of the longest sequence]; 0: all keys of a head share it
     cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqlens_q, seqlens_k
-               sequences of several lengths, as attention_varlen() has them: with cu_seqlens q is [tokens, heads,
-               d_head]; with seqlens alone sequences are padded. O is 0 in rows that belong to no sequence
-    accurate   add O up in float: without it O of values with a mean is 5 % too small at 4096 keys
-    dtype      "bfloat16", "float16" or "float8_e4m3fn"
+               sequences of different lengths, as in attention_varlen(): with cu_seqlens q is [tokens, heads, d_head];
+               with seqlens only, sequences are padded. O is 0 in rows that belong to no sequence
+    accurate   accumulate O in float32: otherwise O is 5 % too small at 4096 keys if V has a nonzero mean
+    dtype      of O: "bfloat16", "float16" or "float8_e4m3fn"
 
     d_head is 64, 128 or 256; heads may share K and V; the causal mask is aligned to the bottom right.
     """

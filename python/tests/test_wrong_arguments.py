@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -103,3 +104,9 @@ def test_what_would_run_is_false_with_a_reason_that_names_the_argument() -> None
         for wrong in NO_ARGUMENT:
             found = flashladder.supports(**{"q": Q, "k": K, "v": K} | {name: wrong})
             assert not found and name in found.reason, (name, wrong, found)
+
+
+def test_help_documents_every_argument() -> None:
+    for function in (flashladder.attention, flashladder.attention_varlen, flashladder.attention_with_cache):
+        said = f"{function.__doc__} {flashladder.attention.__doc__}"
+        assert not [name for name in parameters(function) if not re.search(rf"\b{name}\b", said)], function.__name__
