@@ -124,7 +124,7 @@ C_FILES := $(EMULATOR_C) $(DRIVER_C) $(wildcard emulator/judge/*.c emulator/wasm
 HEADERS := $(wildcard common/*.h common/tests/*.h runtime/*.h harness/*.h harness/device/*.h harness/tests/*.h \
 	emulator/*.h emulator/*/*.h library/*.h)
 FORMATTED := $(C_FILES) $(HEADERS) $(wildcard harness/browser/*.c emulator/wasm/include/*.h include/*.h common/*.cuh \
-	harness/device/*.cu harness/peers/*.[ch]* kernels/*/*.cu kernels/*/*.cuh)
+	harness/device/*.cu emulator/suite/*.cu harness/peers/*.[ch]* kernels/*/*.cu kernels/*/*.cuh)
 TIDY := $(patsubst %.c,build/lint/%.tidy,$(filter-out library/version.c,$(C_FILES)))# that one wants names from make
 lint: $(READY) $(TIDY)  ##+ runs clang-format, clang-tidy, ruff and mypy
 	@printf '%s\n' $(FORMATTED) | xargs -n 32 -P "$$(nproc)" $(VENV)/bin/clang-format --dry-run -Werror

@@ -13,10 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "tests"))
-from support.faults import FAULTS, SOURCE, Fault  # noqa: E402
+from faults import FAULTS, SOURCE, Fault
 
 TOOLS = ("memcheck", "synccheck", "racecheck")
 KINDS = ("faulty", "repaired")

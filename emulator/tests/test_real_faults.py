@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from support.emulation import ROOT, compiled, ptxrun
-from support.faults import FAULTS, SOURCE, Fault
+
+from emulator.suite.faults import FAULTS, SOURCE, Fault
 
 PAGE = ROOT / "emulator/suite/README.md"
 

@@ -1,11 +1,11 @@
-"""The kernels of kernels/real_faults.cu: how each is launched, and what the emulator says of the faulty one."""
+"""The kernels of real_faults.cu: how each is launched, and what the emulator says of the faulty one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-SOURCE = Path(__file__).parent / "kernels/real_faults.cu"
+SOURCE = Path(__file__).parent / "real_faults.cu"
 
 
 @dataclass(frozen=True)
