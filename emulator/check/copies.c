@@ -96,6 +96,8 @@ void emu_on_bulk_count(cta *m, warp *w, const bulk_copy *copy, mbarrier *bar) {
         emu_check_init_fence(m, w, copy->lane, bar);
     else
         emu_remote_mbarrier(m, w, copy->lane, at, copy->mbarrier);
+    /* The phase completes after the copy, which begins after all that its thread knows. */
+    if (at != m) emu_remote_publish(m, w, 1u << copy->lane, at, bar->arriving);
 }
 
 /* Mark of the target's cells until the bytes arrive. A reduction is one with others, as an atomic is. */

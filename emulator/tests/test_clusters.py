@@ -268,3 +268,51 @@ def test_a_cta_that_polls_lets_the_others_of_its_cluster_run(seed: int, tmp_path
         ptx.write_text(entry(FLAG.replace("SET", set_), ".param .u64 flag"))
         done = ptxrun(ptx, "--grid", 8, "--block", 32, "--cluster", 2, "--schedule", seed, "--arg", "buf:u32:4")
         assert done.returncode == status and ("livelock" in done.stderr) == (status == 3), done.stderr
+
+
+CHAIN = """.shared .align 16 .b8 board[64];
+.reg .pred %leader, %first, %waits;
+.reg .b32 %rank, %t, %board, %a, %b, %x; .reg .b64 %out;
+mov.u32 %rank, %cluster_ctarank; mov.u32 %t, %tid.x; mov.u32 %board, board; ld.param.u64 %out, [out];
+setp.eq.u32 %leader, %rank, 0; setp.eq.u32 %first, %t, 0;
+@%first st.shared.v4.b32 [board], {5, 5, 5, 5};
+@%first mbarrier.init.shared.b64 [board+32], 1;
+@%first mbarrier.init.shared.b64 [board+40], 1;
+fence.mbarrier_init.release.cluster;
+fence.proxy.async.shared::cta;
+barrier.cluster.arrive; barrier.cluster.wait;
+setp.eq.u32 %waits, %t, 32;
+@%leader bra leads;
+@%waits bra follows;
+@!%first bra done;
+mapa.shared::cluster.u32 %a, %board, 0;
+STEPS
+bra.uni done;
+follows:
+mbarrier.arrive.expect_tx.shared.b64 _, [board+40], 16;
+copied:
+mbarrier.try_wait.parity.shared.b64 %waits, [board+40], 0;
+@!%waits bra copied;
+st.shared.b32 [board], 7;
+bra.uni done;
+leads:
+@!%first bra done;
+told:
+mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %waits, [board+32], 0;
+@!%waits bra told;
+mapa.shared::cluster.u32 %a, %board, 1;
+add.u32 %b, %a, 16; add.u32 %a, %a, 40;
+cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%b], [board], 16, [%a];
+done:
+barrier.cluster.arrive; barrier.cluster.wait;"""
+READ = "ld.shared.b32 %x, [board];\nst.global.b32 [%out], %x;"
+TELL = "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%a+32];"
+
+
+@pytest.mark.parametrize(("steps", "found"), [((READ, TELL), ""), ((TELL, READ), "race at ")])
+def test_a_copy_tells_what_its_thread_knew(steps: tuple[str, str], found: str, tmp_path: Path) -> None:
+    """A thread of CTA 1 tells CTA 0 that it has read, whose copy tells another thread of CTA 1, which writes."""
+    ptx = tmp_path / "chain.ptx"
+    ptx.write_text(entry(CHAIN.replace("STEPS", "\n".join(steps)), ".param .u64 out"))
+    done = ptxrun(ptx, "--grid", 2, "--block", 64, "--cluster", 2, "--arg", "buf:u32:1")
+    assert found in done.stderr if found else done.stderr == ""
