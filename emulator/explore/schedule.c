@@ -16,6 +16,7 @@
 
 enum {
     MAX_VAIN_POLLS = 10000,
+    MAX_VAIN_WAITS = 100,
     MAX_POLLS = 1 << 20,       /* of a CTA in one turn, though its stores change memory */
     MAX_SLICE = 1 << 20,       /* ops of a warp in a row, then other warps have a turn */
     MAX_SPLIT_TURNS = 1 << 16, /* warp instructions after which each path of a split warp had its turns */
@@ -195,15 +196,20 @@ static void report_deadlock(cluster *c) {
     reporter->faulted = true;
 }
 
-/* No warp is ready and no copy can land: the next one that polls sees its poll fail, and may do something else. Its
- * index; -1 where none polls. */
+/* No warp is ready and no copy can land: the next one that polls sees its poll fail, and may do something else. So may
+ * one in a try_wait, whose time has a limit, unless it comes back again and again. Its index; -1 where there is none.
+ */
 static int let_poll_fail(cta *m, int last) {
-    for (uint32_t k = 1; k <= m->warp_count; k++) {
-        uint32_t i = ((uint32_t)last + k) % m->warp_count;
-        if (m->warps[i].state != WARP_POLLING) continue;
-        m->warps[i].state = WARP_READY;
-        m->warps[i].poll_answers = true;
-        return (int)i;
+    for (int waits = 0; waits < 2; waits++) {
+        for (uint32_t k = 1; k <= m->warp_count; k++) {
+            const uint32_t i = ((uint32_t)last + k) % m->warp_count;
+            warp *w = &m->warps[i];
+            if (w->state != (waits ? WARP_AT_MBARRIER : WARP_POLLING)) continue;
+            if (waits && w->vain_waits++ >= MAX_VAIN_WAITS) continue;
+            w->state = WARP_READY;
+            w->poll_answers = true;
+            return (int)i;
+        }
     }
     return -1;
 }

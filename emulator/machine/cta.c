@@ -212,6 +212,7 @@ static void start_warp(cta *m, uint32_t index) {
     w->delayed_accesses = w->delayed_fences = 0;
     w->loaded = w->acquired = w->delayed = 0;
     w->poll_failed = w->poll_answers = false;
+    w->vain_waits = 0;
     w->polls = 0;
     w->stale = w->fences_known = 0;
     w->quiet_steps = w->quiet_changes = w->poll_changes = 0;

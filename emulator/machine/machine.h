@@ -161,7 +161,8 @@ typedef struct warp {
     uint32_t barrier_id;
     uint32_t barrier_result;
     bool poll_failed;       /* a test_wait just failed, or memory was polled in vain: let others go first */
-    bool poll_answers;      /* the next test_wait answers, even if the answer is no */
+    bool poll_answers;      /* the next test_wait or try_wait answers, even if the answer is no */
+    uint32_t vain_waits;    /* try_wait that answered so, since one was true */
     bool granted;           /* a turn: see explore.c */
     uint32_t held;          /* lanes of the access that waits for one */
     bool waits_for_delayed; /* it waits for what it does late, and has no turn: see delayed.c */

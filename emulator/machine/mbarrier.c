@@ -283,7 +283,7 @@ static void answer_wait(cta *m, warp *w, const op *o, uint32_t mask) {
     }
     if (m->checks) emu_on_mbarrier_wait(m, w, done, bars, o->detail & MBARRIER_HEARS);
     /* where some lanes may continue, the answer is given: what they saw complete need not be so later */
-    const bool sleeps = blocking ? !poll_fails(m) : !(done || answers || poll_fails(m));
+    const bool sleeps = blocking ? !(answers || poll_fails(m)) : !(done || answers || poll_fails(m));
     if (m->checks && o->flags & FLAG_UNHEEDED) report_unheeded(m, w, mask, blocking);
     if (last && sleeps) {
         emu_try_again(m, w, o, mask); /* when it is complete */
@@ -293,6 +293,7 @@ static void answer_wait(cta *m, warp *w, const op *o, uint32_t mask) {
     }
     if (o->p[0] != NO_PREDICATE) w->predicates[o->p[0]] = (w->predicates[o->p[0]] & ~mask) | done;
     w->poll_failed = last != NULL;
+    if (done) w->vain_waits = 0;
 }
 
 void emu_exec_mbarrier_wait(cta *m, warp *w, const op *o, uint32_t mask) {

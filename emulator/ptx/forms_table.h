@@ -841,7 +841,7 @@ FORM_ROW("mbarrier", "mbarrier", "expect_tx|complete_tx relaxed? cta|cluster? sh
          "[a], bytes.32", OP_MBARRIER_BYTES, NO_BITS, emu_decode_mbarrier_bytes, "")
 FORM_ROW("mbarrier", "mbarrier", "test_wait|try_wait acquire|relaxed? cta|cluster? shared|shared::cta? b64",
          "p, [a], state", OP_MBARRIER_WAIT, NO_BITS, emu_decode_mbarrier_wait,
-         "the warp sleeps until the phase is complete; a time limit is ignored")
+         "the warp sleeps until the phase is complete, or nothing else can run")
 FORM_ROW("mbarrier", "mbarrier", "test_wait|try_wait parity acquire|relaxed? cta|cluster? shared|shared::cta? b64",
          "p, [a], parity", OP_MBARRIER_WAIT, NO_BITS, emu_decode_mbarrier_wait, "likewise")
 /* bulk copies: by the copy engine, which tells an mbarrier or a group */

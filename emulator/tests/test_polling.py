@@ -108,6 +108,20 @@ def test_polling_for_ever_is_a_deadlock(seed: int, tmp_path: Path) -> None:
     assert "warps 0 to 2" in reported and polls > 1000
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("body", "stored"), [(GIVES_UP, 10), (AFTER_A_FAILURE, 1)])
+def test_a_try_wait_ends_after_a_time(body: str, stored: int, seed: int, tmp_path: Path) -> None:
+    """CUTLASS tries a wait before it starts the copy of a pipeline of one stage, which alone can end that wait."""
+    got, _, reported = run(tmp_path, body.replace("test_wait", "try_wait"), 32, "--schedule", seed)
+    assert (got, reported) == (stored, "")
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_waiting_for_ever_is_a_deadlock(seed: int, tmp_path: Path) -> None:
+    reported = run(tmp_path, FOREVER.replace("test_wait", "try_wait"), 96, "--schedule", seed)[2]
+    assert "deadlock" in reported and "waits, and none can free another" in reported
+
+
 def test_a_sleeping_poll_is_traced_once(tmp_path: Path) -> None:
     source = tmp_path / "poll.ptx"
     source.write_text(entry(BUSY.replace("TURNS", "50"), ".param .u64 out", directives=SHARED))
