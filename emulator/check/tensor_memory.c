@@ -300,8 +300,13 @@ static void find_absent(const tensor_shadow *s, const tensor_job *job, const ten
         bool given = true;
         if (detail & TENSOR_A_THERE)
             given &= words_given(s, lane + tensor_lane(job->a_there), tensor_column(job->a_there), p->a_bytes / 4);
-        if (detail & TENSOR_SPARSE)
-            given &= words_given(s, lane + tensor_lane(job->indices), tensor_column(job->indices), 1);
+        if (detail & TENSOR_SPARSE) {
+            uint32_t lanes[2];
+            emu_tensor_index_lanes(p, row, lanes);
+            for (int i = 0; i < 2; i++)
+                given &= words_given(s, lanes[i] + tensor_lane(job->indices), tensor_column(job->indices) + p->index_id,
+                                     p->element_bytes == 1 ? 2 : 1);
+        }
         if (detail & TENSOR_SCALED)
             given &=
                 words_given(s, row % 32 + tensor_lane(job->scales[0]), tensor_column(job->scales[0]) + row / 32, 1);

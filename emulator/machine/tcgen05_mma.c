@@ -54,6 +54,7 @@ tensor_product emu_tensor_product(const tensor_job *job) {
     p.k = fours ? 64 : 32 / p.element_bytes;
     if (fours && bits_at(i, 31, 1)) p.k = 96, p.a_bytes = p.b_bytes = 48;
     p.sparse = sparse;
+    p.index_id = sparse && p.element_bytes > 1 ? bits_at(i, 0, 2) : 0;
     if (sparse) p.k *= 2, p.b_bytes *= 2;
     p.rows = p.pair ? p.m / 2 : p.m;
     p.columns_of_b = p.pair ? p.n / 2 : p.n;
@@ -132,8 +133,8 @@ static uint32_t columns_of_scales(const tensor_product *p, const tensor_job *job
     return (words - 1) * scale_columns(p, of_b) + columns;
 }
 
-/* Bits of the indices of a row of a sparse A. */
-static uint32_t index_words(const tensor_product *p) {
+/* Columns of the indices of a sparse A. */
+static uint32_t index_columns(const tensor_product *p) {
     return p->element_bytes == 1 ? 2 : 1;
 }
 
@@ -171,8 +172,8 @@ uint32_t emu_tensor_regions(const tensor_job *job, tensor_region out[MOST_TENSOR
                                        .reads = true,
                                        .name = "A of tcgen05.mma"};
     if (job->o->detail & TENSOR_SPARSE)
-        out[count++] = (tensor_region){.column = tensor_column(job->indices),
-                                       .columns = index_words(&p),
+        out[count++] = (tensor_region){.column = tensor_column(job->indices) + p.index_id,
+                                       .columns = index_columns(&p),
                                        .lanes = lanes_of_rows(&p, job->indices, false),
                                        .reads = true,
                                        .name = "the indices of A of tcgen05.mma"};
@@ -315,6 +316,26 @@ static uint32_t number_of(uint32_t format, const uint8_t *row, uint32_t k, bool 
 
 /* ---- sparse A ---- */
 
+void emu_tensor_index_lanes(const tensor_product *p, uint32_t row, uint32_t lanes[2]) {
+    lanes[0] = emu_tensor_row_lane(p, p->element_bytes == 1 ? row : row & ~8u);
+    lanes[1] = p->element_bytes == 1 ? lanes[0] : emu_tensor_row_lane(p, row | 8u);
+}
+
+/* The indices of a row along k. Of bytes they are two columns of its lane. Of f16 and tf32 one column has those of rows
+ * r and r + 8, as lower and upper halves, in lane r for the first half of k and in lane r + 8 for the second, as CuTe
+ * has them. */
+static void take_indices(const cta *at, const tensor_product *p, const tensor_job *job, uint32_t row,
+                         uint32_t words[2]) {
+    const uint32_t first = tensor_lane(job->indices), column = tensor_column(job->indices) + p->index_id;
+    uint32_t lanes[2];
+    emu_tensor_index_lanes(p, row, lanes);
+    for (uint32_t i = 0; i < 2; i++)
+        words[i] = *tensor_word(at->tensor, first + lanes[i], column + (p->element_bytes == 1 ? i : 0));
+    if (p->element_bytes == 1) return;
+    const uint32_t shift = row & 8 ? 16 : 0;
+    words[0] = (words[0] >> shift & 0xffff) | words[1] >> shift << 16;
+}
+
 /* Two bits for each kept element of a group of four, which say where; of tf32 four bits for one of two. Numbers of 4
  * bits are kept in pairs. */
 static void expand_row(const tensor_product *p, const operand_row stored, const uint32_t *indices, uint8_t *out) {
@@ -335,10 +356,8 @@ static void expand_row(const tensor_product *p, const operand_row stored, const 
 static void expand(const cta *at, const tensor_product *p, const tensor_job *job, operand_row *rows) {
     for (uint32_t r = 0; r < p->rows; r++) {
         operand_row dense;
-        uint32_t words[2] = {0};
-        for (uint32_t c = 0; c < index_words(p); c++)
-            words[c] = *tensor_word(at->tensor, tensor_lane(job->indices) + emu_tensor_row_lane(p, r),
-                                    tensor_column(job->indices) + c);
+        uint32_t words[2];
+        take_indices(at, p, job, r, words);
         expand_row(p, rows[r], words, dense);
         memcpy(rows[r], dense, ROW_BYTES);
     }

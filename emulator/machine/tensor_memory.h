@@ -72,6 +72,7 @@ typedef struct tensor_product {
     uint32_t element_bytes;
     uint32_t a_format, b_format, d_format; /* as the descriptor has them */
     uint32_t a_id, b_id;                   /* which bytes of a word are scales */
+    uint32_t index_id;                     /* column of the indices of a sparse A, from their address on */
     bool ue8m0;                            /* scales are powers of two */
     uint64_t zero_columns;                 /* descriptor of a mask of columns of B */
     bool pair, stationary, sparse, transpose_a, transpose_b, negate_a, negate_b;
@@ -84,6 +85,8 @@ const char *emu_tensor_product_error(const tensor_product *p);
 void emu_tensor_position(const tensor_product *p, uint32_t row, uint32_t n, uint32_t *lane, uint32_t *column);
 /* The lane of a row of A in tensor memory. */
 uint32_t emu_tensor_row_lane(const tensor_product *p, uint32_t row);
+/* The lanes, from the address of the indices on, that have those of a row of a sparse A. */
+void emu_tensor_index_lanes(const tensor_product *p, uint32_t row, uint32_t lanes[2]);
 /* Do it: read shared and tensor memory, and write tensor memory. */
 void emu_tensor_multiply(cta *m, const tensor_job *job);
 

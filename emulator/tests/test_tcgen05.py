@@ -271,6 +271,7 @@ PRODUCTS = {
         zeroed=(1 << 48 | 3 << 40 | 1 << 39 | 1 << 33 | 1 << 8, ("000011" * 6)[:32] + ("110000" * 6)[1:33]),
     ),
     "sparse": Product("f16", modifiers=".sp"),
+    "sparse, the next column": Product("f16", modifiers=".sp", more=1),
     "sparse bytes": Product("i8", "s8", "s8", d=2, modifiers=".sp"),
     "sparse tf32": Product("tf32", "tf32", "tf32", modifiers=".sp"),
     "mxf8f6f4": Product("mxf8f6f4", "e4m3", "e2m1", scales=1),
@@ -284,6 +285,15 @@ PRODUCTS = {
     "128 rows of two": Product("f16", m=128, n=32, pair=True),
     "scaled pair": Product("mxf8f6f4", "e4m3", "e4m3", 256, 32, scales=1, pair=True),
 }
+
+
+def in_pairs_of_rows(words: Array) -> Array:
+    """A word of each row, as tensor memory has those of f16 and tf32: lanes r and r + 8 have the first and the second
+    half of k, in lower halves of row r and in upper ones of row r + 8."""
+    rows = words.reshape(-1, 2, 8)
+    first = rows[:, 0] & 0xFFFF | (rows[:, 1] & 0xFFFF) << 16
+    second = rows[:, 0] >> 16 | rows[:, 1] >> 16 << 16
+    return np.stack([first, second], 1).reshape(-1, 1)
 
 
 def sparse_indices(rng: np.random.Generator, what: Product, rows: int) -> tuple[Array, Array]:
@@ -386,7 +396,8 @@ def build(what: Product, seed: int) -> tuple[str, bytes, Array, int]:
         if what.there:
             parts.store(on_lanes(a_bytes.view(np.uint32), what.m), A_COLUMN)
         if sparse:
-            parts.store(on_lanes(indices, what.m), INDEX_COLUMN)
+            arranged_indices = indices if raw_a.shape[1] == what.k // 2 else in_pairs_of_rows(indices)
+            parts.store(on_lanes(arranged_indices, what.m), INDEX_COLUMN + (what.more & 3))
         for i, (_, words) in enumerate(scaled):
             width = words.shape[1] // (ctas if i == 0 else 1)
             parts.store(words[:, cta * width : (cta + 1) * width] if i == 0 else words, SCALE_COLUMNS[i])
