@@ -23,7 +23,7 @@ static undefined *of_predicate(const cta *m, const warp *w, unsigned p) {
 /* Some lanes of a register, or none; where there are any, from tells where they come from. */
 static void set_lanes(warp *w, undefined *to, uint32_t lanes, const undefined *from) {
     w->undefined_count += (lanes != 0) - (to->lanes != 0);
-    if (lanes && from != to) to->origin = from->origin, to->address = from->address;
+    if (lanes && from != to) to->origin = from->origin, to->address = from->address, to->given = 0;
     to->lanes = lanes;
 }
 
@@ -171,6 +171,15 @@ static uint32_t decided_lanes(const cta *m, const warp *w, const op *o) {
     return known_lanes(m, w, o->p[1], false, value) | known_lanes(m, w, o->p[2], false, value);
 }
 
+/* Bits of a part, where the op puts two side by side. */
+static uint32_t packed_bits(const op *o) {
+    if (o->kind != OP_LANES) return 0;
+    return o->run.lanes == emu_lanes_pack_8    ? 8
+           : o->run.lanes == emu_lanes_pack_16 ? 16
+           : o->run.lanes == emu_lanes_pack_32 ? 32
+                                               : 0;
+}
+
 static void pass_on(cta *m, warp *w, const op *o, uint32_t mask) {
     uint32_t lanes = 0;
     const undefined *from = NULL;
@@ -189,7 +198,11 @@ static void pass_on(cta *m, warp *w, const op *o, uint32_t mask) {
     }
     lanes &= ~decided_lanes(m, w, o);
     const undefined origin = from ? *from : (undefined){0}; /* a destination may be the very source */
+    const uint32_t part = packed_bits(o);
+    const undefined *low = part ? &w->undefined[o->r[1]] : NULL;
+    const uint32_t given = low && low->lanes & mask ? low->given : part;
     set_results(m, w, o, mask, lanes, &origin);
+    if (part && !(w->undefined[o->r[0]].lanes & ~mask)) w->undefined[o->r[0]].given = given;
 }
 
 /* Each lane gets what it takes; a lane that is asked for by an undefined number is a use. */
@@ -267,14 +280,14 @@ static void follow_wgmma(cta *m, warp *w, const op *o, uint32_t mask) {
 static void follow_store(cta *m, warp *w, const op *o, uint32_t mask) {
     use_source(m, w, o, 0, mask, "as an address");
     if (o->flags & FLAG_PASSES && o->bytes > 1) use_sources(m, w, o, 1, mask, "as a parameter or result of a function");
-    if (o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC || o->space == SPACE_CLUSTER) {
-        use_sources(m, w, o, 1, mask,
-                    o->space == SPACE_CLUSTER ? "as data stored to another CTA" : "as data stored to global memory");
-        return;
-    }
-    for (int i = 1; i < o->sources && o->space == SPACE_SHARED; i++) {
+    const bool matters = o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC || o->space == SPACE_CLUSTER;
+    for (int i = 1; i < o->sources; i++) {
         const undefined *value = &w->undefined[o->r[o->dests + i]];
-        if (!(value->lanes & mask)) continue;
+        if (!(value->lanes & mask) || value->given >= 8u * o->bytes) continue;
+        if (matters)
+            use_source(m, w, o, i, mask,
+                       o->space == SPACE_CLUSTER ? "as data stored to another CTA" : "as data stored to global memory");
+        if (o->space != SPACE_SHARED) continue;
         w->undefined_stores |= value->lanes & mask;
         m->checks->stored = *value;
     }

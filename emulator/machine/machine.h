@@ -248,6 +248,7 @@ struct emu_device {
 /* Lanes of a register that hold an uninitialized value, and the origin of that value. */
 typedef struct undefined {
     uint32_t lanes, origin;
+    uint32_t given;   /* lowest bits that have a value in all these lanes, as packed parts have */
     uint64_t address; /* that it was loaded from */
 } undefined;
 

@@ -38,7 +38,11 @@ DROPPED = {
     "@%q st.global.u32 [%p], %z;",
     "guarded address": "mul.wide.u32 %w, %x, 0;\nadd.u64 %w, %w, %p;\n@%q ld.global.u32 %y, [%w];",
 }
+HALVES = ".reg .b16 %l, %h;\ncvt.u16.u32 %l, %t;\ncvt.u16.u32 %h, %x;\n"
+DROPPED["upper half"] = f"{HALVES}mov.b32 %y, {{%l, %h}};\nst.global.u16 [%p], %y;"
 MATTERS = {
+    "both halves": (f"{HALVES}mov.b32 %y, {{%l, %h}};\nst.global.u32 [%p], %y;", "to global memory"),
+    "lower half": (f"{HALVES}mov.b32 %y, {{%h, %l}};\nst.global.u16 [%p], %y;", "to global memory"),
     "store": ("add.u32 %y, %x, 1;\nst.global.u32 [%p], %y;", "to global memory"),
     "wide store": ("mul.wide.u32 %w, %x, 3;\nst.global.u32 [%p], %w;", "to global memory"),
     "address": ("mul.wide.u32 %w, %x, 0;\nadd.u64 %w, %w, %p;\nld.global.u32 %y, [%w];", "as an address"),
