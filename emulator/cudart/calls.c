@@ -89,6 +89,14 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
     RUN(cuCtxGetStreamPriorityRange(least, greatest));
 }
 
+cudaError_t cudaProfilerStart(void) {
+    RUN(CUDA_SUCCESS);
+}
+
+cudaError_t cudaProfilerStop(void) {
+    RUN(CUDA_SUCCESS);
+}
+
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
     RUN(cuDeviceCanAccessPeer(can, device, peer));
 }

@@ -23,6 +23,8 @@
 #pragma GCC visibility push(default)
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+cudaError_t cudaProfilerStart(void); /* of cuda_profiler_api.h, as the next */
+cudaError_t cudaProfilerStop(void);
 #pragma GCC visibility pop
 
 /* CUDA_SUCCESS, or why no call can do anything. */
