@@ -246,6 +246,7 @@ class Product:
 PRODUCTS = {
     "f16": Product("f16"),
     "bf16, 64 rows": Product("f16", "bf16", "bf16", 64, 8),
+    "8 columns": Product("f16", n=8),
     "bf16 by f16": Product("f16", "bf16", "f16"),
     "f16 sums": Product("f16", d=0),
     "negated": Product("f16", more=3 << 13),
@@ -696,7 +697,12 @@ FAULTS: dict[str, tuple[dict[str, str], str, str]] = {  # what is changed, the c
     "used after it was freed": ({"LOADS": DEALLOC + "\n" + loads(8), "DEALLOC": ""}, "out-of-bounds", "was freed"),
     "no wait": ({"WAIT": ""}, "tmem-in-flight", "may still write it"),
     "no commit": ({"COMMIT": "", "WAIT": ""}, "tmem-in-flight", "may still be at work"),
-    "N of 24": ({"JOBS": JOB.replace(str(F16), str(F16 + (1 << 17)))}, "tmem-misuse", "N is a multiple of 16"),
+    "N of 0": ({"JOBS": JOB.replace(str(F16), str(F16 - (2 << 17)))}, "tmem-misuse", "N is a multiple of 8"),
+    "N of 24 with scales": (
+        {"JOBS": JOB.replace(str(F16), str(F16 + (1 << 17))).replace("kind::f16", "kind::mxf4.block_scale").replace(
+            "%off", "[%base+32], [%base+36], %off")},
+        "tmem-misuse", "N is a multiple of 16",
+    ),
     "D outside": ({"JOBS": JOB.replace("[%base]", "[%base+500]")}, "out-of-bounds", "no column 512"),
     "A outside": (
         {"JOBS": JOB.replace(f"{descriptor(0, 128)}", f"{descriptor(32768, 128)}")}, "out-of-bounds", "descriptor"
@@ -746,6 +752,19 @@ def test_faults(name: str, tmp_path: Path) -> None:
     last = ("--delay", f"3@{text.splitlines().index(MMA) + 1}") if name == "loaded by others" else ()
     error, _ = run(tmp_path, text, bytes(BYTES), 8, 1, *last)
     assert f"{class_} at " in error and said in error
+
+
+def test_a_warp_reads_what_its_allocation_wrote(tmp_path: Path) -> None:
+    """CUTLASS's example 93 does without a barrier of the warp."""
+    text = changed({"ALLOC": ALLOC + "\nld.shared.b32 %base, [slot];"})
+    assert run(tmp_path, text, bytes(BYTES))[0] == ""
+
+
+def test_a_warp_reaches_its_own_lanes(tmp_path: Path) -> None:
+    """All warps name the lanes of the first: that is reported, and each gets its own, as example 93 needs."""
+    text = program("", FILL, LOADS=loads(8).replace("[%slab", "[%base"))
+    said, out = run(tmp_path, text, b"")
+    assert "out-of-bounds at " in said and (out == WORDS[:, :8]).all()
 
 
 def test_every_class_has_a_fault() -> None:
