@@ -49,6 +49,8 @@ FAULTS = [
     Fault("counter_reset", "race", "global memory", 32, "out:u32:2 buf:u32:1", grid=2),
     Fault("peer_store", "cta-not-started", "may not have started", 32, "out:u32:64", grid=2),
     Fault("late_init", "barrier-misuse", "nothing orders its mbarrier.init before that", 32, "out:u32:64", grid=2),
+    Fault("relaxed_barrier", "race", "another thread", 64, "out:u32:128 buf:u32:1:ramp", grid=2),
+    Fault("cleared_mailbox", "race", "of the CTA with rank", 32, "out:u32:64", grid=2),
     Fault("missed_phase", "deadlock", "none can free another", 64, "out:u32:256"),
     Fault("constant_load", "race", "ld.global.nc", 64, "out:f32:64 buf:f32:64"),
     Fault("table_read_back", "race", "global memory", 64, "out:u32:64 buf:u32:64"),

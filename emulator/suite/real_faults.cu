@@ -470,6 +470,48 @@ __device__ void late_init(uint32_t *out) {
     out[blockIdx.x * 32 + threadIdx.x] = threadIdx.x;
 }
 FAULT(late_init, (uint32_t *out), out)
+
+/* A thread copies a number for its CTA. The relaxed barrier, meant for mbarriers, does not publish it. */
+template <bool repaired>
+__device__ void relaxed_barrier(uint32_t *out, const uint32_t *in) {
+    __shared__ uint32_t length;
+    if (threadIdx.x == 0) {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(&length)), "l"(in) : "memory");
+        asm volatile("cp.async.wait_all;" ::: "memory");
+    }
+    if (repaired)
+        asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+    else
+        asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+    out[blockIdx.x * 64 + threadIdx.x] = length;
+}
+FAULT(relaxed_barrier, (uint32_t *out, const uint32_t *in), out, in)
+
+/* A CTA clears its mailbox, and another one may have sent into it by then. */
+template <bool repaired>
+__device__ void cleared_mailbox(uint32_t *out) {
+    __shared__ uint32_t mail[32];
+    __shared__ uint64_t full;
+    if (threadIdx.x == 0) {
+        mbarrier_init(&full, 1);
+        mbarrier_arrive_expect_tx(&full, 4);
+    }
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+    mail[threadIdx.x] = 0;
+    fence_proxy_async();
+    if (repaired) asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+    if (threadIdx.x == 0)
+        asm volatile("{ .reg .b32 to, bar; mapa.shared::cluster.u32 to, %0, %2; mapa.shared::cluster.u32 bar, %1, %2;\n"
+                     "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [to], %3, [bar]; }" ::"r"(
+                         shared_address(mail)),
+                     "r"(shared_address(&full)), "r"(blockIdx.x ^ 1), "r"(blockIdx.x + 7)
+                     : "memory");
+    mbarrier_wait(&full, 0);
+    out[blockIdx.x * 32 + threadIdx.x] = mail[threadIdx.x];
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+FAULT(cleared_mailbox, (uint32_t *out), out)
 #undef BOUNDS
 #define BOUNDS
 
