@@ -439,9 +439,8 @@ static fl_status fail_size(const struct fl_library *library, const struct call *
                       call->problem.q_dtype);
     const int most = most_extended(library, call);
     if (most)
-        return refuse(failure, FL_UNSUPPORTED,
-                      "d_head %d: must be a multiple of 8 up to %d; pad q, k and v with zeros and keep the scale",
-                      call->problem.d_head, most);
+        return refuse(failure, FL_UNSUPPORTED, "d_head %d: must be a multiple of 8 up to %d%s", call->problem.d_head,
+                      most, call->problem.d_head < most ? "; pad q, k and v with zeros and keep the scale" : "");
     for (int size = 16; size <= MAX_D_HEAD && used < sizeof sizes; size += 16)
         for (size_t i = 0; i < library->count; i++)
             if (is_fp8(&library->versions[i]) == serving_all_e4m3(&call->problem) &&

@@ -196,8 +196,9 @@ static fl_status refuse_gradients(const struct embedded *version, const struct c
     if (deterministic && !hopper)
         return refuse(failure, FL_UNSUPPORTED, "deterministic 1: %s adds to dq in any order; set it to 0, or use %s",
                       name, "an H100 or H200");
-    return refuse(failure, FL_UNSUPPORTED, "d_head %d: %s supports %s", call->problem.d_head, name,
-                  hopper ? "64, 128, 256" : "64, 128");
+    return refuse(failure, FL_UNSUPPORTED, "d_head %d: %s supports %s%s", call->problem.d_head, name,
+                  hopper ? "64, 128, 256" : "64, 128",
+                  call->problem.d_head < (hopper ? 256 : 128) ? "; pad q, k and v with zeros and keep the scale" : "");
 }
 
 /* Instances are in the order of their speed, from the most shared memory to the least: the first that fits is chosen,

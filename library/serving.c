@@ -384,7 +384,7 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
     char text[CONFIG_TEXT_SIZE];
     if (serving_all_e4m3(problem) != config_has(config, E4M3_INPUTS))
         return refuse(failure, FL_UNSUPPORTED, "q_dtype %d: %s reads Q only %s", problem->q_dtype, version,
-                      config_has(config, E4M3_INPUTS) ? "as e4m3; pass FL_E4M3"
+                      config_has(config, E4M3_INPUTS) ? "as e4m3; pass FL_E4M3, in Python to attention_e4m3()"
                                                       : "in dtype; use attention/fp8 for e4m3");
     if (config_has(config, E4M3_INPUTS) && asked && !config_has(config, SERVES))
         return refuse(failure, FL_UNSUPPORTED,

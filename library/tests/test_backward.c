@@ -229,7 +229,8 @@ static void refusals(fl_library *library) {
             "dsinks: requires FL_SINKS in arrays; set it to NULL");
     REFUSED((made.attention.asked.arrays = FL_CU_SEQLENS_K, made.attention.asked.total_k = 4), FL_UNSUPPORTED,
             "cu_seqlens_k: requires cu_seqlens_q as well in fl_backward()");
-    REFUSED((made.attention.asked.d_head = 96), FL_UNSUPPORTED, "d_head 96: attention/backward supports 64, 128, 256");
+    REFUSED((made.attention.asked.d_head = 96), FL_UNSUPPORTED,
+            "d_head 96: attention/backward supports 64, 128, 256; pad q, k and v with zeros and keep the scale");
     REFUSED((made.attention.asked.version = "v37"), FL_UNSUPPORTED,
             "version 'v37': must be NULL, \"best\", \"attention/backward\" or \"attention/backward_mma_sync\", which "
             "compute gradients");

@@ -269,7 +269,7 @@ def made_for(q: Any, k: Any, sequences: int, arrays: dict[str, Any]) -> dict[str
         if name.endswith("_scales") and math.prod(getattr(array, "shape", ())) == 1:
             array = _filled(q, (q if name in ("q_scales", "o_scales") else k).shape[-2], name[:-1], array)
         elif name.startswith("seqlens_") and type(array) is int:
-            array = _full(q, sequences, array, "int32")
+            array = _full(q, sequences, size(name, array), "int32")
         elif name == "bias" and len(getattr(array, "shape", (0,) * 4)) < 4:
             array = array[(None,) * (4 - len(array.shape))]
         elif name == "sinks" and str(getattr(array, "dtype", "")).rpartition(".")[2] in DTYPES:
@@ -355,7 +355,7 @@ def _new_plan(framework: Framework, call: Call) -> Plan:
     _check_e4m3(framework, call.q, layouts, all_e4m3)
     for name, layout in layouts.items():
         _check(name, layout, q, E4M3 if in_bytes and name in ("qkv" if all_e4m3 else "kv") else "")
-    _check_shapes(layouts, same_batch=not paged)
+    _check_shapes(layouts, PACKED if is_packed else AXES, same_batch=not paged)
     samples, rows_q, heads, d_head = q.shape
     n_pages, rows_k, kv_heads, _ = k.shape
     if paged and rows_k % PAGE_UNIT:
@@ -501,14 +501,17 @@ def _check(name: str, layout: Layout, q: Layout, dtype: str = "") -> None:
         )
 
 
-def _check_shapes(layouts: dict[str, Layout], same_batch: bool = True) -> None:
+def _check_shapes(layouts: dict[str, Layout], axes: str, same_batch: bool = True) -> None:
     q, k, v = (layouts[name].shape for name in "qkv")
     if v != k:
-        raise ValueError(f"v has the shape {v} and k {k}: both must be [batch, seq_k, kv_heads, d_head]")
+        remedy = "; pad v with zeros, and take as many elements of the result" if v[:3] == k[:3] and v[3] < k[3] else ""
+        raise ValueError(f"v has the shape {v} and k {k}: both must be [batch, seq_k, kv_heads, d_head]{remedy}")
     for axis in (0, 3) if same_batch else (3,):
         if k[axis] != q[axis]:
             what = ("batch", "", "", "d_head")[axis]
-            raise ValueError(f"{what} of k is {k[axis]} and of q {q[axis]}: they must be equal; the axes are {AXES}")
+            raise ValueError(f"{what} of k is {k[axis]} and of q {q[axis]}: they must be equal; the axes are {axes}")
+    if k[2] and q[2] % k[2]:
+        raise ValueError(f"heads of k are {k[2]} and of q {q[2]}: they must divide them; the axes are {axes}")
     if "out" in layouts and layouts["out"].shape != q:
         raise ValueError(f"out has the shape {layouts['out'].shape} and q {q}: they must be equal")
     if "out" in layouts and overlaps_itself(layouts["out"].shape, layouts["out"].strides):
@@ -552,6 +555,8 @@ def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int, k
         if name == "alibi_slopes":
             needed[name] = ((batch, heads) if len(layout.shape) == 2 else (heads,), "one for each head of q")
         shape, why = needed.get(name, ((batch,), f"one for each sequence of q{starts}"))
+        if name == "cu_seqlens_q" and len(layout.shape) != 1:
+            raise ValueError(f"{name} has the shape {layout.shape}: one dimension is needed, [batch + 1]")
         if name == "block_table":
             if len(layout.shape) != 2 or layout.shape[0] != batch or not layout.shape[1]:
                 raise ValueError(

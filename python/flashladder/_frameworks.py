@@ -49,6 +49,8 @@ class Torch:
         return array.data_ptr()  # type: ignore[no-any-return]
 
     def layout(self, array: Any) -> Layout:
+        if getattr(array, "layout", None) is not getattr(self.torch, "strided", None):
+            raise ValueError(f"the layout {array.layout}: a dense tensor is needed")
         gpu = array.device.index if array.device.type == "cuda" else None
         device = HOST if array.device.type == "cpu" else str(array.device)
         dtype = str(array.dtype).replace("torch.", "")

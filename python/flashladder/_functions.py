@@ -27,7 +27,7 @@ SCALES = {f"{tensor}_scales": f"{tensor}_scale" for tensor in "qkvo"}
 def _refuse_numbers(stream: Any, **numbers: Any) -> None:
     """An array made of a number is made in the framework's stream, which another one does not wait for."""
     for name, number in numbers.items():
-        if stream is not None and number is not None and not hasattr(number, "shape"):
+        if stream is not None and number is not None and not getattr(number, "shape", ()):
             raise ValueError(f"stream is given with {name}, which is a number: pass an array on the GPU")
 
 
@@ -152,7 +152,9 @@ def attention_varlen(
     try:
         made, lse = Call(q, k, v, chosen, arrays, most, out).run(stream)
     except ARGUMENT_ERRORS as error:
-        longest = {f"seq_{tensor} is": f"max_seqlen_{tensor} is" for tensor in "qk"}
+        longest = {
+            f"seq_{tensor} is {max(1, rows)}": f"max_seqlen_{tensor} is {rows}" for tensor, rows in zip("qk", most)
+        }
         raise renamed(error, **SCALES, **longest) from None
     return (made, lse) if return_lse else made
 
@@ -286,7 +288,7 @@ def attention_e4m3(
     """
     if unknown:
         refuse_unknown(attention_e4m3, unknown)
-    chosen = options_of_e4m3(causal, scale, accurate, return_lse, scale_keys, dtype, o_scale)
+    q, chosen = positive_scale(q, options_of_e4m3(causal, scale, accurate, return_lse, scale_keys, dtype, o_scale))
     framework_of("q", q)
     most = (0, 0)
     if cu_seqlens_q is not None or cu_seqlens_k is not None:

@@ -34,7 +34,7 @@ ELSEWHERE = {
     "k": "here it is k_new, next to v_new",
     "rotary_cos": "nothing is rotated: rotate q and k_new before the call",
     "num_splits": "here it is deterministic='batch' for splits that the batch does not change",
-    "dropout_p": "there is no dropout",
+    "dropout_p": "there is no dropout: leave it out",
     "device": "the call runs on the device of the arrays: leave it out",
 }
 
@@ -135,7 +135,7 @@ def _softcap(softcap: Any) -> float:
     try:
         return scale_of(found)
     except ValueError:
-        raise ValueError(f"softcap is {softcap}: it must be a positive number, or None for no cap") from None
+        raise ValueError(f"softcap is {softcap}: it must be positive and finite, or None for no cap") from None
 
 
 def flag(name: str, value: Any) -> bool:
@@ -200,9 +200,17 @@ def scale_of(scale: float | None) -> float:
     """The scale as the library takes it, 0 for 1 / sqrt(d_head). ValueError unless it is a positive number in fp32."""
     if scale is None:
         return 0.0
+    single = _single(scale)
+    if single <= 0:
+        raise ValueError(f"scale is {scale}: it must be positive")
+    return single
+
+
+def _single(scale: float) -> float:
+    """A scale in fp32, which is 0 only if the scale is."""
     single = ctypes.c_float(scale).value
-    if not (single > 0 and math.isfinite(single)):
-        raise ValueError(f"scale is {scale}: it must be a positive number that float32 can hold, or None")
+    if not math.isfinite(single) or (scale and not single):
+        raise ValueError(f"scale is {scale}: a finite number that float32 can hold is needed, or None")
     return single
 
 
@@ -231,5 +239,6 @@ def positive_scale(q: Any, chosen: Options) -> tuple[Any, Options]:
     if scale is None or not scale <= 0:
         return q, chosen
     if chosen.dtype is not None:
-        raise ValueError(f"scale is {scale}: with q of float8_e4m3fn it must be positive")
+        raise ValueError(f"scale is {scale}: with q of float8_e4m3fn it must be positive, or None")
+    _single(scale)
     return (-q, chosen._replace(scale=-scale)) if scale else (q * 0, chosen._replace(scale=1.0))

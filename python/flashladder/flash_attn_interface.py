@@ -318,7 +318,7 @@ def flash_attn_with_kvcache(
     longest = q.shape[0] if max_seqlen_q is None else size("max_seqlen_q", max_seqlen_q)
     lengths = capacity if cache_seqlens is None else cache_seqlens
     if type(lengths) is int:
-        lengths = torch.full((sequences,), lengths, dtype=torch.int32, device=q.device)
+        lengths = torch.full((sequences,), size("cache_seqlens", lengths), dtype=torch.int32, device=q.device)
     if k is None and (rotary_cos is not None or v is not None):
         raise ValueError("k is None: rotary_cos and v need it; pass k or leave them out")
     if k is not None:

@@ -39,8 +39,10 @@ Tensor = Any  # torch.Tensor; this file is checked without PyTorch, too
 
 def _check_tensors(**tensors: Any) -> None:
     for name, tensor in tensors.items():
-        if not isinstance(tensor, torch.Tensor):
+        if type(tensor) is not torch.Tensor and not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} is {type(tensor).__name__}: a torch.Tensor is needed")
+        if tensor.is_nested:
+            raise TypeError(f"{name} is a nested tensor: pass the rows of all sequences to attention_varlen")
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -344,6 +346,7 @@ _PYTORCHS_NAMES = {
     "seqlens_k": "seqused_k",
     "window": "window_size",
     "causal": "is_causal",
+    "bias": "attn_mask",
 }
 
 
@@ -552,7 +555,7 @@ def scaled_dot_product_attention(
         raise TypeError(f"is_causal is {is_causal!r}: True or False is needed")
     if is_causal and query.shape[2] != key.shape[2]:
         raise NotImplementedError(
-            f"is_causal with {query.shape[2]} queries and {key.shape[2]} keys: here the mask begins at the first key. "
+            f"is_causal with {query.shape[2]} queries and {key.shape[2]} keys: here the mask begins at the first key; "
             "use flashladder.torch.attention(causal=True), which ends it at the last key"
         )
     _check_heads(query, key, 1, enable_gqa)

@@ -195,7 +195,7 @@ class Tensor:
         self.dtype = f"torch.{dtype.replace('torch.', '')}"
         kind, _, index = device.partition(":")
         self.device = _Device(kind, int(index) if index else None)
-        self.requires_grad = False
+        self.requires_grad = self.is_nested = False
         self.values: list[int] = []
         self.allocated_in = Stream.current
         self._address = Tensor.next_address

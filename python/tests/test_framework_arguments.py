@@ -77,7 +77,17 @@ CASES: dict[str, tuple[Function, dict[str, Any], dict[str, str]]] = {
         | {"is_causal": True, "scale": 0.5, "enable_gqa": True},
         {},
     ),
-    "flash_attn_func": (fa.flash_attn_func, {"q": Q, "k": K, "v": K, **FLASH}, {"q": "axis 1"}),
+    "scaled_dot_product_attention, mask": (
+        fl.scaled_dot_product_attention,
+        {"query": half(2, 4, 5, 64), "key": half(2, 4, 5, 64), "value": half(2, 4, 5, 64)}
+        | {"attn_mask": torch.zeros(2, 4, 5, 5)},
+        {"attn_mask": "dimensions"},
+    ),
+    "flash_attn_func": (
+        fa.flash_attn_func,
+        {"q": Q, "k": K, "v": K, "alibi_slopes": torch.ones(4), **FLASH},
+        {"q": "axis 1"},
+    ),
     "flash_attn_kvpacked_func": (
         fa.flash_attn_kvpacked_func,
         {"q": Q, "kv": half(2, 5, 2, 2, 64)},
@@ -140,6 +150,19 @@ CASES: dict[str, tuple[Function, dict[str, Any], dict[str, str]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_wrong_argument_is_explained(case: str) -> None:
     assert not unexplained(*CASES[case])
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (torch.nested.nested_tensor([Q[0], Q[1, :2]]), "q is a nested tensor: pass the rows of all sequences to"),
+        (torch.nested.nested_tensor([Q[0]], layout=torch.jagged), "q is a nested tensor"),
+        (Q.to_sparse(), "q has the layout torch.sparse_coo: a dense tensor is needed"),
+    ],
+)
+def test_a_tensor_of_another_layout_is_named(made: Any, words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        fl.attention(made, K, K)
 
 
 def arrays_of_jax(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import sys
 import warnings
 from collections.abc import Iterator
@@ -180,8 +181,28 @@ FIELD = np.zeros(SHAPE, [("number", np.float16), ("odd", np.int8)])["number"]
 BAD: list[tuple[str, tuple[Any, Any, Any], dict[str, Any], str]] = [
     ("bytes", (host(), host(), swapped(host())), {}, "v is float16 with its bytes swapped"),
     ("read-only", (host(), host(), host()), {"out": read_only(host())}, "out is read-only"),
-    ("tiny scale", (host(), host(), host()), {"scale": 1e-60}, "scale is 1e-60: it must be"),
-    ("huge scale", (host(), host(), host()), {"scale": 10**400}, "scale is inf: it must be a positive number"),
+    ("tiny scale", (host(), host(), host()), {"scale": 1e-60}, "scale is 1e-60: a finite number that float32 can hold"),
+    ("-inf", (host(), host(), host()), {"scale": -math.inf}, "scale is -inf: a finite number"),
+    ("soft cap", (host(), host(), host()), {"softcap": math.inf}, "softcap is inf: it must be positive and finite"),
+    (
+        "long",
+        (host(), host(), host()),
+        {"seqlens_k": 10**12},
+        r"seqlens_k is 1000000000000: it must be from 0",
+    ),
+    (
+        "heads first",
+        (host((2, 3, 4, 64)), host((2, 2, 5, 64)), host((2, 2, 5, 64))),
+        {},
+        r"heads of k are 5 and of q 4: they must divide them; the axes are \[batch, seq, heads, d_head\]",
+    ),
+    (
+        "short rows of v",
+        (host(), host(), host((2, 5, 4, 32))),
+        {},
+        r"v has the shape \(2, 5, 4, 32\) and k \(2, 5, 4, 64\): .*; pad v with zeros, and take as many elements",
+    ),
+    ("huge scale", (host(), host(), host()), {"scale": 10**400}, "scale is inf: a finite number that float32 can hold"),
     ("in place", (IN_PLACE[:2], host(), host()), {"out": IN_PLACE[:2]}, "out shares memory with q: it must not"),
     ("k in place", (host(), IN_PLACE[:2], host()), {"out": IN_PLACE[:2]}, "out shares memory with k"),
     ("v after it", (host(), host(), IN_PLACE[:2]), {"out": IN_PLACE[1:3]}, "out shares memory with v"),

@@ -49,6 +49,11 @@ CASES: dict[str, tuple[Function, dict[str, Any], dict[str, str]]] = {
         {"q": Q, "k": K, "v": K, "seqlens_q": int32(3, 2), "seqlens_k": LENGTHS, "sinks": ones(4)},
         LONGER,
     ),
+    "biases": (
+        flashladder.attention,
+        {"q": Q, "k": K, "v": K, "bias": half(2, 4, 3, 5), "alibi_slopes": ones(2, 4)},
+        {"alibi_slopes": "dimensions", "bias": "dimensions"},
+    ),
     "packed": (
         flashladder.attention_varlen,
         PACKED | OPTIONS | {"seqlens_q": int32(3, 2), "seqlens_k": LENGTHS, "sinks": ones(4), "out": half(6, 4, 64)},
@@ -110,3 +115,10 @@ def test_help_documents_every_argument() -> None:
     for function in (flashladder.attention, flashladder.attention_varlen, flashladder.attention_with_cache):
         said = f"{function.__doc__} {flashladder.attention.__doc__}"
         assert not [name for name in parameters(function) if not re.search(rf"\b{name}\b", said)], function.__name__
+
+
+def test_the_longest_sequence_has_the_number_that_the_caller_gave() -> None:
+    with pytest.raises(ValueError, match=r"cu_seqlens_k: sequence 0 has 5 rows, but max_seqlen_k is 0; raise it"):
+        flashladder.attention_varlen(**PACKED | {"max_seqlen_k": 0})
+    with pytest.raises(ValueError, match=r"cu_seqlens_q has the shape \(1, 3\): one dimension is needed"):
+        flashladder.attention_varlen(**PACKED | {"cu_seqlens_q": int32([0, 3, 6])})
