@@ -90,6 +90,3 @@ def test_goals_need_the_documented_tools_alone(copy: Path, tools: Path, command:
     done = run_bare(copy, tools, command)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "not found" not in done.stdout + done.stderr
-
-
-# ---- headers ---------------------------------------------------------------------------------------------------------

@@ -91,13 +91,13 @@ def faults_of(folder: Path) -> list[str]:
 
 
 def circles_of(graph: dict[str, set[str]]) -> list[str]:
-    """The modules of a circle of imports, in a sentence; nothing where there is none."""
+    """The modules of a circle, in a sentence; nothing where there is none."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         ring = error.args[1][:0:-1]
         first = ring.index(min(ring))
-        return ["circle: " + " imports ".join([*ring[first:], *ring[: first + 1]])]
+        return ["circle: " + " needs ".join([*ring[first:], *ring[: first + 1]])]
     return []
 
 

@@ -6,10 +6,10 @@ the rules inside the emulator.
 """
 
 import re
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from analysis.files import root
+from analysis.tests.test_imports import circles_of
 
 BELOW = {
     "common": set[str](),  # what each room may include; every folder comes after those
@@ -65,17 +65,6 @@ def fault_of(name: str, included: str) -> str | None:
     return None
 
 
-def circle_of(needs: dict[str, set[str]]) -> list[str]:
-    """The modules of one circle, the first in the alphabet first, or none."""
-    try:
-        TopologicalSorter(needs).prepare()
-    except CycleError as error:
-        ring = error.args[1][:0:-1]
-        first = ring.index(min(ring))
-        return [*ring[first:], *ring[:first]]
-    return []
-
-
 def module_of(name: str) -> str:
     """A module is a source with the header of its name."""
     return name.rpartition(".")[0]
@@ -95,9 +84,7 @@ def faults_of(folder: Path) -> list[str]:
     graph = graph_of(folder)
     pairs = {(name, other) for name, included in graph.items() for other in included}
     found = [fault for name, other in sorted(pairs) if (fault := fault_of(name, other))]
-    if ring := circle_of(modules_of(pairs)):
-        found.append("circle: " + " includes ".join([*ring, ring[0]]))
-    return found
+    return found + circles_of(modules_of(pairs))
 
 
 def test_includes_go_down_only() -> None:

@@ -151,20 +151,19 @@ def test_a_lock_is_taken_by_all(space: str, address: str, seed: int, tmp_path: P
     assert np.frombuffer(written, np.uint32)[64] == 4 * grid
 
 
-# Nobody sets the flag: polled from global and from shared memory, by plain loads, and not at all.
+# Nobody sets the flag: polled from global and from shared memory, and not at all.
 FOREVER = {
     "volatile": "ld.volatile.global.u32 %x, [%a];\nsetp.eq.u32 %q, %x, 0;\n@%q bra wait;",
     "compare and swap": "atom.global.cas.b32 %x, [%a], 1, 2;\nsetp.eq.u32 %q, %x, 0;\n@%q bra wait;",
     "shared": "ld.volatile.shared.u32 %x, [smem];\nsetp.eq.u32 %q, %x, 0;\n@%q bra wait;",
-    "plain": "ld.global.u32 %x, [%a];\nsetp.eq.u32 %q, %x, 0;\n@%q bra wait;",
     "empty": "bra wait;",
 }
 
 
-SLOW = ("plain", "compare and swap")
+SLOW = pytest.param("compare and swap", marks=pytest.mark.long)
 
 
-@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.long] if k in SLOW else []) for k in FOREVER])
+@pytest.mark.parametrize("kind", [kind if kind != "compare and swap" else SLOW for kind in FOREVER])
 def test_polling_for_nothing_is_named(kind: str, tmp_path: Path) -> None:
     body = START + "@%first st.shared.u32 [smem], 0;\nbar.sync 0;\n.loc 1 12 0\nwait:\n" + FOREVER[kind]
     status, _, text = run(body, tmp_path, 1, 32)

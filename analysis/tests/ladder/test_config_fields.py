@@ -112,6 +112,3 @@ def another(config: KernelConfig, name: str, rng: random.Random) -> int:
     if kind is int:
         return rng.choice(ODD)
     return rng.choice([*Dtype]) if kind is Dtype else rng.choice([c.Instruction.MMA_SYNC, c.Instruction.WGMMA])
-
-
-# ---- first versions --------------------------------------------------------------------------------------------------

@@ -58,23 +58,11 @@ def test_the_matrix_of_pytorch_is_asked_in_full(fake: FakeBin) -> None:
     config = parse_short_form(GENERAL)
     checks = list(gpu_check.sdpa("v25", config, quick=False))
     calls = [check.name for check in checks]
-    wanted = {
-        (f"--dtype {dtype}", mask, heads, scale)
-        for dtype in gpu_check.DTYPES
-        for mask in (0, 1)
-        for heads in ("--heads 4 --kv-heads 4", "--heads 16 --kv-heads 8", "--heads 10 --kv-heads 2")
-        for scale in ("", "--scale 0.0078125")
-    }
-    found = [
-        (
-            call[:12].rstrip(),
-            int("--causal" in call),
-            call[call.index("--heads") :].split(" --scale")[0],
-            call.partition("--scale")[1:],
-        )
-        for call in calls
-    ]
-    assert {(dtype, mask, heads, "".join(scale)) for dtype, mask, heads, scale in found} == wanted and len(calls) == 24
+    assert len(set(calls)) == 24
+    for option in ("--causal", "--scale 0.0078125", "--dtype bf16"):
+        assert sum(option in call for call in calls) == 12, option
+    for heads in ("--heads 4 --kv-heads 4", "--heads 16 --kv-heads 8", "--heads 10 --kv-heads 2"):
+        assert sum(heads in call for call in calls) == 8, heads
     assert {call.split("--batch ")[1][0] for call in calls} == {"1", "8"}
     assert len(list(gpu_check.sdpa("v25", config, quick=True))) == 4
     fake.set("v25")

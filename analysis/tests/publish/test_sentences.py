@@ -98,9 +98,6 @@ def test_predict_states_the_errors_of_other_kernels() -> None:
     assert f"{of['fitted']} are fitted and {of['assumed']} are assumed" in text
 
 
-# ---- performance.md --------------------------------------------------------------------------------------------------
-
-
 # ---- other pages -----------------------------------------------------------------------------------------------------
 
 

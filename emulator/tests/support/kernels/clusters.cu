@@ -10,17 +10,10 @@
 
 enum broken {
     NOTHING_BROKEN,
-    NO_BARRIER_AHEAD,   /* reduce: partial sums are read before all are written */
-    NO_BARRIER_BEHIND,  /* reduce: a CTA may end while others read its memory */
-    NO_INIT_BARRIER,    /* multicast: mbarriers of other CTAs are used before they are known to be initialized */
-    RELEASED_EARLY,     /* multicast: a slot is given back before it was read */
-    NO_EMPTY_WAIT,      /* multicast: a slot is filled before all CTAs gave it back */
-    WRONG_MASK,         /* multicast: one CTA is left out */
-    NO_END_BARRIER,     /* multicast: a CTA may end while others arrive at its mbarriers */
-    NO_ZERO_BARRIER,    /* histogram: bins are counted before they are cleared */
-    NO_PROXY_FENCE,     /* exchange: the copy engine may not see what was stored */
-    NO_CLUSTER_ARRIVAL, /* exchange: one CTA waits for an mbarrier instead of the cluster */
-    RELAXED_BARRIER     /* reduce: the barrier tells nobody of the partial sums */
+    RELEASED_EARLY, /* multicast: a slot is given back before it was read */
+    WRONG_MASK,     /* multicast: one CTA is left out */
+    NO_END_BARRIER, /* multicast: a CTA may end while others arrive at its mbarriers */
+    NO_ZERO_BARRIER /* histogram: bins are counted before they are cleared */
 };
 
 /* ---- one PTX instruction each ---- */
@@ -120,17 +113,14 @@ extern "C" __global__ void __launch_bounds__(128) reduce(uint32_t *out, uint32_t
     if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
     __syncthreads();
     if (threadIdx.x == 0) total = sums[0] + sums[1] + sums[2] + sums[3];
-    if (broken == RELAXED_BARRIER)
-        cluster_barrier_relaxed();
-    else if (broken != NO_BARRIER_AHEAD)
-        cluster_barrier();
+    cluster_barrier();
     if (threadIdx.x == 0) {
         uint32_t prefix = 0;
         for (uint32_t rank = 0; rank <= cluster_rank(); rank++)
             prefix += load_from_cta(map_to_cta(shared_address(&total), rank));
         out[blockIdx.x] = prefix;
     }
-    if (broken != NO_BARRIER_BEHIND) cluster_barrier();
+    cluster_barrier();
 }
 
 constexpr uint32_t TILES = 7, TILE_WORDS = 512, SLOTS = 2, WARPS = 4;
@@ -148,15 +138,11 @@ extern "C" __global__ void __launch_bounds__(160) multicast(const uint32_t *tile
         }
         fence_mbarrier_init();
     }
-    if (broken == NO_INIT_BARRIER)
-        __syncthreads();
-    else
-        cluster_barrier_relaxed();
+    cluster_barrier_relaxed();
     if (threadIdx.x >= 32 * WARPS) {
         for (uint32_t tile = 0; tile < TILES && threadIdx.x == 32 * WARPS; tile++) {
             const uint32_t slot = tile % SLOTS, mbarrier = shared_address(&full[slot]);
-            if (tile >= SLOTS && broken != NO_EMPTY_WAIT)
-                wait_parity(shared_address(&empty[slot]), (tile / SLOTS - 1) & 1);
+            if (tile >= SLOTS) wait_parity(shared_address(&empty[slot]), (tile / SLOTS - 1) & 1);
             arrive_expecting(mbarrier, TILE_WORDS * 4);
             const uint32_t mask = (1u << ctas) - 1 - (broken == WRONG_MASK && tile == 3 ? 1 : 0);
             copy_multicast(shared_address(&slots[slot][rank * part]), tiles + tile * TILE_WORDS + rank * part, part * 4,
@@ -227,9 +213,7 @@ extern "C" __global__ void __launch_bounds__(128) exchange(uint32_t *out, uint32
         fence_mbarrier_init();
         arrive_expecting(mbarrier, sizeof inbox);
     }
-    if (broken != NO_PROXY_FENCE) fence_proxy_async();
-    if (broken == NO_CLUSTER_ARRIVAL) __syncthreads();
-    if (broken == NO_CLUSTER_ARRIVAL && next == 0) wait_parity(mbarrier, 0);
+    fence_proxy_async();
     cluster_barrier();
     if (threadIdx.x == 0)
         copy_to_cta(map_to_cta(shared_address(inbox), next), shared_address(outbox), sizeof inbox,
