@@ -46,19 +46,19 @@ static inline uint64_t drawn_digit(uint64_t bits, uint64_t infinity, int digit) 
     }
 FORMATS(FORMAT)
 
-/* Two numbers in a lane. */
-#define PACKED(name, type, half, width)                                                                                \
-    typedef type lane_##name;                                                                                          \
-    static inline type nan_##name(type bits) {                                                                         \
-        return (type)nan_##half((lane_##half)(bits >> width)) << width | nan_##half(bits & (((type)1 << width) - 1));  \
-    }                                                                                                                  \
-    static inline type digit_##name(type bits) {                                                                       \
-        return (type)digit_##half((lane_##half)(bits >> width)) << width |                                             \
-               digit_##half(bits & (((type)1 << width) - 1));                                                          \
+/* Two numbers in a lane; `what` is nan or digit. */
+#define IN_BOTH(what, name, type, half, width)                                                                         \
+    static inline type what##_##name(type bits) {                                                                      \
+        return (type)what##_##half((lane_##half)(bits >> width)) << width |                                            \
+               what##_##half(bits & (((type)1 << width) - 1));                                                         \
     }
-PACKED(f16x2, uint32_t, f16, 16)
-PACKED(bf16x2, uint32_t, bf16, 16)
-PACKED(f32x2, uint64_t, f32, 32)
+typedef uint32_t lane_f16x2, lane_bf16x2;
+typedef uint64_t lane_f32x2;
+IN_BOTH(nan, f16x2, uint32_t, f16, 16)
+IN_BOTH(digit, f16x2, uint32_t, f16, 16)
+IN_BOTH(nan, bf16x2, uint32_t, bf16, 16)
+IN_BOTH(digit, bf16x2, uint32_t, bf16, 16)
+IN_BOTH(nan, f32x2, uint64_t, f32, 32)
 
 /* Upper 32 bits of an f64. PTX says which NaN it is. */
 typedef uint64_t lane_high_f64;
