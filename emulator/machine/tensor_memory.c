@@ -134,7 +134,7 @@ void emu_describe_tensor(const cta *m, const warp *w, char *out, size_t bytes) {
     const op *o = &m->code->ops[w->pc];
     uint32_t taken = 0;
     for (uint32_t i = 0; i < TENSOR_COLUMNS; i++) taken += m->tensor->allocated[i] != 0;
-    snprintf(out, bytes, "\n  it wants %u columns of tensor memory side by side; %u of the 512 are allocated",
+    snprintf(out, bytes, "\n  it requests %u adjacent columns of tensor memory; %u of the 512 are allocated",
              slot32(w, o->r[1])[first_lane(w->active)], taken);
 }
 

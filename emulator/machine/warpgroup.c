@@ -31,7 +31,7 @@ void emu_describe_registers(const cta *m, const warp *w, char *out, size_t bytes
     const int64_t left = registers_left(m, w);
     snprintf(
         out, bytes,
-        "\n  it wants %u registers per thread, %u in all; the CTA began with %u, and the other warps leave %" PRId64,
+        "\n  it requests %u registers per thread, %u in all; the CTA began with %u, and the other warps leave %" PRId64,
         wanted, wanted * LANES, registers_at_entry(m) * m->warp_count * LANES, left > 0 ? left * LANES : 0);
 }
 

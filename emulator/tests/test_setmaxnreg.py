@@ -66,7 +66,7 @@ def test_the_pool_is_what_the_cta_began_with(tuning: str, entry: int, taken: int
     assert (status, said, read) == (0, "", [9])
     status, said, _ = run(tmp_path, tuning, taken, given + 8)
     assert status == 3 and "deadlock" in said, said
-    wanted = f"it wants {taken} registers per thread, {32 * taken} in all; the CTA began with {256 * entry}"
+    wanted = f"it requests {taken} registers per thread, {32 * taken} in all; the CTA began with {256 * entry}"
     assert wanted in said and "the other warps leave" in said, said
 
 
@@ -75,7 +75,7 @@ def test_registers_of_warps_that_end_stay_theirs(tmp_path: Path) -> None:
     text = HANDED_OVER.replace("TUNING", "").replace("setmaxnreg.dec.sync.aligned.u32 GIVEN;", "ret;")
     (tmp_path / "ends.ptx").write_text(text.replace("TAKEN", "256"))
     done = ptxrun(tmp_path / "ends.ptx", "--block", 256, "--arg", "buf:u32:256")
-    assert done.returncode == 3 and "it wants 256 registers per thread" in done.stderr
+    assert done.returncode == 3 and "it requests 256 registers per thread" in done.stderr
 
 
 @pytest.mark.parametrize("count", [16, 25, 264, -8])

@@ -676,7 +676,7 @@ tcgen05.ld.sync.aligned.32x32b.x1.b32 {%x9}, [%slab];
 tcgen05.wait::ld.sync.aligned;
 loaded:"""
 FAULTS: dict[str, tuple[dict[str, str], str, str]] = {  # what is changed, the class, and a part of its text
-    "512 columns twice": ({"JOBS": JOB, "LOADS": ALLOC}, "deadlock", "wants 512 columns of tensor memory"),
+    "512 columns twice": ({"JOBS": JOB, "LOADS": ALLOC}, "deadlock", "requests 512 adjacent columns of tensor memory"),
     "48 columns": ({"ALLOC": ALLOC.replace("512", "48")}, "tmem-misuse", "a power of two from 32 to 512"),
     "after relinquishing": (
         {"ALLOC": "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;\n" + ALLOC},

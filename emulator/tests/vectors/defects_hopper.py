@@ -385,7 +385,7 @@ HOPPER = [
            "ask for 32 and 40"], block=128),
     Defect("deadlock", "more registers than the CTA has", TAKE.replace("GIVE",
            "<<||setmaxnreg.dec.sync.aligned.u32 240;>>"), ["lesson.cu",
-           "it wants 256 registers per thread, 8192 in all; the CTA began with 63488", "leave 7936"], block=256,
+           "it requests 256 registers per thread, 8192 in all; the CTA began with 63488", "leave 7936"], block=256,
            status=3),
     Defect("barrier-misuse", "a phase completes without the bytes of its copy", bytes_in(ARRIVE="",
            AFTER="mbarrier.arrive.shared.b64 %state, [%s+512];\n" + AGAIN, END=SECOND), ["Phase 0 of the mbarrier",
