@@ -384,15 +384,6 @@ def test_a_trace_of_nothing_is_an_error() -> None:
     assert done.returncode == 2 and "lines=9000-9100': no such instruction ran" in done.stderr
 
 
-def test_a_full_disk_is_an_error() -> None:
-    done = run("--backend", "emu", *SMALL, "--json", "/dev/full")
-    assert done.returncode == 3 and "/dev/full" in done.stderr and "No space left" in done.stderr
-    with Path("/dev/full").open("w") as full:
-        command = [str(V01), "--backend", "emu", *SMALL]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=600, cwd=ROOT)
-    assert done.returncode == 3 and "standard output" in done.stderr
-
-
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--list"], ["--info"]])
 def test_a_full_standard_output_is_an_error(arguments: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
@@ -454,16 +445,6 @@ def test_findings_are_1_without_a_check_too(tmp_path: Path) -> None:
         )
         assert done.returncode == 1, "a finding is a wrong result, whatever is compared"
         assert "race" in getattr(done, stream) and "in any order" not in done.stdout
-
-
-def test_json_appends(tmp_path: Path) -> None:
-    file = tmp_path / "a folder" / "x.jsonl"
-    assert run("--backend", "emu", *SMALL, "--json", str(file)).returncode == 3
-    file.parent.mkdir()
-    for _ in range(2):
-        assert run("--backend", "emu", *SMALL, "--json", str(file)).returncode == 0
-    lines = file.read_text().splitlines()
-    assert len(lines) == 2 and all(json.loads(line)["version"] == "v01" for line in lines)
 
 
 # ---- a GPU, as far as a made-up driver goes --------------------------------------------------------------------------

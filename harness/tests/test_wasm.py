@@ -24,7 +24,7 @@ if not WASM.exists() or not TWIN.exists():
     pytest.skip("run `make build/wasm/emulator.wasm`", allow_module_level=True)
 sys.path.append(str(root() / ".venv/wasm"))
 pytest.importorskip("wasmtime", reason="run `make build/wasm/emulator.wasm`")
-STOPPED, REFUSED = 0, 1
+REFUSED = 1
 NEVER = 0xFFFFFFFF
 STEPS = 20  # bits of a step that are its instruction
 

@@ -35,7 +35,6 @@ PACKED: dict[str, Any] = {"q": ROWS, "cu_seqlens_q": STARTS, "max_seqlen_q": 3, 
 PACKED_KEYS: dict[str, Any] = {"k": KEYS, "v": KEYS, "cu_seqlens_k": int32(0, 5, 10)}
 PAGED = {"k": PAGES, "v": PAGES, "cu_seqlens_k": None, "block_table": TABLE}
 THEIRS: dict[str, Any] = {"query": ROWS, "cu_seq_q": STARTS, "max_q": 3, "max_k": 5, "enable_gqa": True}
-ANY_SIZE = "axis 0, axis 1, axis 2, axis 3, axis 4"
 # Right arguments, in which together all have a value, and what is no mistake.
 CASES: dict[str, tuple[Function, dict[str, Any], dict[str, str]]] = {
     "attention": (

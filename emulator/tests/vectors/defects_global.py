@@ -221,9 +221,6 @@ GLOBAL = [
     Defect("race", "a word that another warp's atom.cas updates, and which ours does not compare with",
            START + "ld.global.u32 %x, [%b];\nadd.u32 %y, %x, 1;\natom.global.cas.b32 %i, [%b], <<%y||%x>>, %y;",
            ["this thread updates what another thread read"], **BUFFERS),
-    Defect("race", "a word that another CTA's atom.cas updates, and which ours does not compare with",
-           START + "ld.global.u32 %x, [%b];\nadd.u32 %y, %x, 1;\natom.global.cas.b32 %i, [%b], <<%y||%x>>, %y;",
-           ["this thread updates what another thread read"], **FOUR),
     Defect("race", "a word that another warp still reads", START + "ld.global.u32 %x, [%o];\n"
            "<<.loc 1 13 0||bar.sync 0;>>\nst.global.u32 [%p], 1;", ["this thread reads what another thread wrote",
            "lesson.cu:13"], **BUFFERS),

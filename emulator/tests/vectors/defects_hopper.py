@@ -458,9 +458,6 @@ HOPPER = [
     Defect("missing-proxy-fence", "the fence is of global memory", bytes_out(COPY_OUT
            + WAIT_OUT).replace("async.shared::cta;", "<<async.global||async>>;"), ["fence.proxy.async", "lesson.cu:50",
            "lesson.cu:51"], **OUTPUT),
-    Defect("missing-proxy-fence", "a copy takes what was stored unfenced", bytes_out(COPY_OUT
-           + WAIT_OUT).replace("fence.proxy.async.shared::cta;\n", ""), ["fence.proxy.async", "lesson.cu:50",
-           "lesson.cu:51"], twin=bytes_out(COPY_OUT + WAIT_OUT), **OUTPUT),
     Defect("uninitialised-shared", "a copy takes what nothing wrote", bytes_out(COPY_OUT + WAIT_OUT,
            STORES.replace("st.shared.u32 [%s+60], 60;\n", "")), ["has not written", "lesson.cu:51"],
            twin=bytes_out(COPY_OUT + WAIT_OUT), **OUTPUT),

@@ -304,8 +304,6 @@ WARPS = [
            "warp 1"]),
     Defect("race", "a lock that is given back without .release", LOCKED.replace("GIVE",
            "<<atom.shared.exch.b32||atom.release.cta.shared.exch.b32>>"), ["lesson.cu:11", "warp 1"]),
-    Defect("race", "a load and a later store without a barrier between", START + "st.shared.u32 [%s], %t;\n"
-           "bar.sync 0;\nxor.b32 %x, %s, 128;\nld.shared.u32 %y, [%x];\n<<||bar.sync 0;\n>>st.shared.u32 [%s], %y;"),
     Defect("race", "a store and an atomic", START + "mov.u32 %x, smem;\nsetp.eq.u32 %q, %t, 0;\n"
            "@%q st.shared.u32 [%x], 0;\n<<||bar.sync 0;\n>>atom.shared.add.u32 %y, [%x], 1;"),
     Defect("race", "an atomic over one of another warp, which a load would miss",

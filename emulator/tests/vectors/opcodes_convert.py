@@ -19,10 +19,6 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
 UNSIGNED_NAMES = {"lt": "lo", "le": "ls", "gt": "hi", "ge": "hs"}
 
 
-def select_code(setp: str) -> str:
-    return f".reg .pred %p;\n{setp} %p, %a, %b;\nselp.u32 %d, 1, 0, %p;"
-
-
 def compare_cases() -> None:
     combine_cases()
     compare_types()

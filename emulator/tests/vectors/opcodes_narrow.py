@@ -28,7 +28,6 @@ from vectors.opcodes_float import doubles, flushed, same_double
 
 ROUNDINGS = ("rn", "rz", "rm", "rp")
 INTEGERS = ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")
-Bits = Callable[..., int]
 
 
 def limits(t: str) -> tuple[int, int]:
