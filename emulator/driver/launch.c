@@ -37,7 +37,7 @@ CUresult fill_kernel(operation *o, CUfunction function, const unsigned grid[3], 
     if (status != CUDA_SUCCESS) return status;
     const emu_entry_info *info = info_of(function);
     for (int i = 0; i < 3; i++)
-        if (!grid[i] || !block[i]) return CUDA_ERROR_INVALID_VALUE;
+        if (!block[i]) return CUDA_ERROR_INVALID_VALUE; /* a node may have no grid until it is launched */
     if (dynamic_shared > (unsigned)function->dynamic_shared) {
         driver_say("kernel %s is launched with %u bytes of dynamic shared memory and may have %d: set "
                    "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES first",

@@ -170,6 +170,7 @@ static emu_status run_launch(const emu_module *module, const emu_launch *launch,
 
 static CUresult run_kernel(const kernel_launch *k) {
     driver *d = the_driver();
+    if (!k->grid[0] || !k->grid[1] || !k->grid[2]) return CUDA_ERROR_INVALID_VALUE;
     const emu_module *module = k->function->module->module;
     const emu_entry_info *info = emu_entry(module, k->function->entry);
     emu_launch launch = {.entry = k->function->entry,

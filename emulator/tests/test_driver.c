@@ -507,6 +507,10 @@ static void test_graphs_by_hand(void) {
     works(cuGraphExecNodeSetParams(executable, second, &p), "cuGraphExecNodeSetParams");
     works(cuGraphLaunch(executable, NULL), "cuGraphLaunch");
     ok(there[0] == 33, "1 + 2 + 30 is %u", there[0]);
+    p.kernel.gridDimX = 0;
+    works(cuGraphExecNodeSetParams(executable, second, &p), "a node without a grid");
+    is(cuGraphLaunch(executable, NULL), CUDA_ERROR_INVALID_VALUE, "its launch");
+    p.kernel.gridDimX = 1;
     p.kernel.kernelParams = (void *[]){&at, &(unsigned){40}};
     works(cuGraphNodeSetParams(first, &p), "cuGraphNodeSetParams");
     CUgraphExecUpdateResultInfo result;
