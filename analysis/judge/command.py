@@ -22,7 +22,7 @@ from analysis.judge.timing import NoGpu, why_no_gpu
 
 EPILOG = """exit status:
   0 accepted   1 rejected   4 reserved: nothing wrong found, something could not be decided
-  2 usage      3 failure of the system or of the judge
+  2 usage, or a compiler is missing      3 failure of the system or of the judge
   5 the submission broke the contract: it raised an error, returned another array, or never reached the GPU
   11 ended by a signal   12 never returned   13 too much memory   14 too many processes   15 too much written to files
   16 tried to end the process that watches it

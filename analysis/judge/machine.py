@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from analysis.errors import FAILED as SYSTEM_FAILED
 from analysis.errors import AnalysisError
 from analysis.files import in_checkout, root
 from analysis.machine_code.toolkit import find_tool
@@ -39,12 +38,6 @@ class NoJail(AnalysisError):
     """This machine cannot run the jail."""
 
     status = UNAVAILABLE
-
-
-class NoTool(AnalysisError):
-    """This machine lacks what a submission needs to be compiled, so nothing is known of the submission."""
-
-    status = SYSTEM_FAILED
 
 
 @dataclass(frozen=True)
@@ -180,13 +173,16 @@ def refuse_missing_tool(said: str, python: str) -> None:
     """Raise if the output of a submission complains about a compiler that this machine really lacks."""
     if "No such file or directory: 'nvcc'" in said:
         find_tool("nvcc")
-    if "Failed to find C compiler" in said and not any(shutil.which(each, path=PATH) for each in ("gcc", "clang")):
-        raise NoTool(f"Triton needs a C compiler, and {PATH} has none: install gcc and python3-dev")
+    needs_compiler = "Failed to find C compiler" in said or "Failed to preprocess host compiler" in said  # Triton, nvcc
+    if needs_compiler and not any(shutil.which(each, path=PATH) for each in ("gcc", "clang")):
+        raise AnalysisError(f"no compiler for the host is in {PATH}: install g++ and, for Triton, python3-dev")
     if "Python.h: No such file" in said:
         ask = "import sysconfig; print(sysconfig.get_path('include'))"
         folder = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False).stdout.strip()
         if not Path(folder, "Python.h").exists():
-            raise NoTool(f"Triton needs {folder}/Python.h: install the headers of this Python, such as python3-dev")
+            raise AnalysisError(
+                f"Triton needs {folder}/Python.h: install the headers of this Python, on Debian python3-dev"
+            )
 
 
 def interpreter(name: str) -> str:
