@@ -9,8 +9,10 @@ replaced in its text.
 
 import argparse
 import csv
+import hashlib
 import io
 import itertools
+import os
 import re
 import resource
 import shutil
@@ -20,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from analysis.building import built
@@ -44,6 +47,7 @@ ALLOWED: Mapping[str, Sequence[str]] = {  # verdicts, by what an entry expects
     "hole": (ACCEPTED,),
 }
 LADDER = ("mma_sync", "wgmma")
+SOURCES = ("analysis/judge/*.py", "analysis/judge/*s*/*.py", "emulator/*.h", "emulator/*/*.[ch]")  # of the judge
 SHORTEST = 128  # rows of a case of attention_forward, which Q blocks of 256 rows do not divide
 
 
@@ -75,6 +79,7 @@ class Row:
     mechanisms: str
     seconds: float
     source: str
+    judge: str = ""  # its version
 
     @property
     def is_expected(self) -> bool:
@@ -140,7 +145,16 @@ def row_of(entry: Entry, verdict: Verdict, seconds: float) -> Row:
     points = [*verdict.reasons, *verdict.reservations]
     mechanisms = "; ".join(dict.fromkeys(point.mechanism for point in points))
     fields = (entry.name, entry.group, entry.kind, entry.problem, entry.expected)
-    return Row(*fields, verdict.verdict, mechanisms, seconds, entry.source)
+    return Row(*fields, verdict.verdict, mechanisms, seconds, entry.source, version())
+
+
+@cache
+def version() -> str:
+    """The beginning of a hash of the judge's sources."""
+    found = hashlib.sha256()
+    for path in sorted(path for pattern in SOURCES for path in root().glob(pattern)):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:8]
 
 
 def judged(entry: Entry, python: str) -> tuple[Row, str]:
@@ -185,10 +199,13 @@ def _summary(rows: Sequence[Row]) -> str:
     wrong = sum(row.verdict == REJECTED for row in honest)
     reserved = sum(row.verdict == RESERVED for row in honest)
     accepted = Counter(row.expected for row in attacks if row.verdict == ACCEPTED)
+    versions = len({row.judge for row in rows})
+    seconds = sorted(row.seconds for row in rows)[9 * len(rows) // 10 - 1]
     return (
-        f"The verdicts come from several versions of the judge. They rejected {wrong} and reserved {reserved} of "
-        f"{len(honest)} honest submissions. They wrongly accepted {accepted['hole']} of {len(attacks)} attacks, and "
-        f"accepted {accepted['harmless']} harmless ones."
+        f"{'One version' if versions == 1 else f'{versions} versions'} of the judge rejected {wrong} and reserved "
+        f"{reserved} of {len(honest)} honest submissions. It wrongly accepted {accepted['hole']} of {len(attacks)} "
+        f"attacks, and accepted {accepted['harmless']} harmless ones. Nine of ten verdicts took at most {seconds:.0f} s "
+        "of processor time."
     )
 
 
@@ -221,7 +238,8 @@ def run_judge_corpus(args: argparse.Namespace) -> int:
     if not args.dry_run:
         write_tables(read_record(root() / RECORD))
     unexpected = [row.name for row in rows if not row.is_expected]
-    print(f"{len(rows)} entries, {len(unexpected)} unexpected verdicts {' '.join(unexpected)}", file=sys.stderr)
+    load = f"load {os.getloadavg()[1]:.1f} on {os.cpu_count()} processors"
+    print(f"{len(rows)} entries, {len(unexpected)} unexpected verdicts {' '.join(unexpected)}; {load}", file=sys.stderr)
     return 1 if unexpected else DONE
 
 
