@@ -203,8 +203,8 @@ def _summary(rows: Sequence[Row]) -> str:
     seconds = sorted(row.seconds for row in rows)[9 * len(rows) // 10 - 1]
     return (
         f"{'One version' if versions == 1 else f'{versions} versions'} of the judge rejected {wrong} and reserved "
-        f"{reserved} of {len(honest)} honest submissions. It wrongly accepted {accepted['hole']} of {len(attacks)} "
-        f"attacks, and accepted {accepted['harmless']} harmless ones. Nine of ten verdicts took at most {seconds:.0f} s "
+        f"{reserved} of {len(honest)} honest submissions. The attacks that were accepted: "
+        f"{accepted['hole']} wrongly and {accepted['harmless']} harmless, of {len(attacks)}. Nine of ten verdicts took at most {seconds:.0f} s "
         "of processor time."
     )
 
