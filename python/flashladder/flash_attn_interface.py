@@ -10,7 +10,7 @@ flashladder.torch has them. Three things differ: log-sum-exp of a row without ke
 fit their cache are an error in host memory; and the attention probabilities of return_attn_probs are always empty.
 
 Heads whose size is no multiple of 8 are padded with zeros, which copies q, k, v and caches, as flash-attention does.
-With gradients those of other sizes than 64, 128 and 256 are, too.
+With gradients those of other sizes than 64, 128 and 256 are, too. Heads of v may have another size, but in caches.
 """
 
 from __future__ import annotations
@@ -109,18 +109,20 @@ def _dimensions(count: int, axes: str, **tensors: Tensor) -> None:
 
 def _computed(function: Any, tensors: tuple[Tensor, ...], arrays: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """A function of flashladder.torch on q, k and v, or caches, with heads of a size that kernels have."""
-    d_head = tensors[0].shape[-1]
+    d_head, of_k, of_v = (one.shape[-1] for one in tensors)
+    if function is attention_with_cache or given.get("block_table") is not None:
+        of_v = d_head  # a cache of another size is not copied
     sizes = HEAD_SIZES_WITH_GRADIENTS if wanted_by(dict(zip("qkv", tensors))) else HEAD_SIZES
-    wanted = next((size for size in sizes if size >= d_head), None)
+    wanted = next((size for size in sizes if size >= max(d_head, of_v)), None)
     if wanted is None:
-        raise NotImplementedError(f"d_head {d_head}: must be at most {sizes[-1]}")
-    if wanted != d_head and all(one.shape[-1] == d_head for one in tensors):
+        raise NotImplementedError(f"d_head {max(d_head, of_v)}: must be at most {sizes[-1]}")
+    if of_k == d_head and of_v == tensors[2].shape[-1] and not wanted == d_head == of_v:
         tensors = tuple(torch.nn.functional.pad(one, (0, wanted - one.shape[-1])) for one in tensors)
         given["scale"] = d_head**-0.5 if given["scale"] is None else given["scale"]
     found = function(*tensors, *arrays, **given)
-    if tensors[0].shape[-1] == d_head:
+    if tensors[0].shape[-1] == of_v:
         return found
-    return (found[0][..., :d_head], *found[1:]) if isinstance(found, tuple) else found[..., :d_head]
+    return (found[0][..., :of_v], *found[1:]) if isinstance(found, tuple) else found[..., :of_v]
 
 
 def _returned(found: Any, like: Tensor) -> Any:
@@ -325,10 +327,10 @@ def flash_attn_with_kvcache(
         _dimensions(4, "[batch, seq_new, kv_heads, d_head]", k=k, v=v)
         if k.shape[0] != sequences:
             raise ValueError(f"k has the shape {tuple(k.shape)}: its first axis must be {sequences}, as that of q is")
-        if cu_seqlens_q is not None:
-            raise NotImplementedError("k with cu_seqlens_q: write the new rows into the cache first")
     flag("rotary_interleaved", rotary_interleaved)
     if rotary_cos is not None:
+        if cu_seqlens_q is not None:
+            raise NotImplementedError("rotary_cos with cu_seqlens_q: rotate q and k before the call")
         if rotary_seqlens is None:
             _numbers("cache_seqlens", lengths, sequences, capacity, q)
         first = lengths if rotary_seqlens is None else rotary_seqlens
@@ -340,7 +342,9 @@ def flash_attn_with_kvcache(
     if cache_batch_idx is not None:
         table = cache_batch_idx[:, None]  # a sequence of the cache is a page
     try:
-        if k is not None and (not cache_batch_idx is cache_leftpad is None or q.shape[-1] not in HEAD_SIZES):
+        if k is not None and (
+            not cache_batch_idx is cache_leftpad is cu_seqlens_q is None or q.shape[-1] not in HEAD_SIZES
+        ):
             lengths, k, v = append(k_cache, v_cache, lengths, table, k, v), None, None
         if cache_batch_idx is not None and (cache_leftpad is not None or capacity % PAGE_UNIT):
             k_cache, v_cache, table = k_cache[cache_batch_idx.long()], v_cache[cache_batch_idx.long()], None

@@ -85,7 +85,7 @@ CASES: dict[str, tuple[Function, dict[str, Any], dict[str, str]]] = {
     "flash_attn_func": (
         fa.flash_attn_func,
         {"q": Q, "k": K, "v": K, "alibi_slopes": torch.ones(4), **FLASH},
-        {"q": "axis 1"},
+        {"q": "axis 1", "v": "axis 3"},
     ),
     "flash_attn_kvpacked_func": (
         fa.flash_attn_kvpacked_func,
@@ -105,7 +105,7 @@ CASES: dict[str, tuple[Function, dict[str, Any], dict[str, str]]] = {
     "flash_attn_varlen_func": (
         fa.flash_attn_varlen_func,
         PACKED | PACKED_KEYS | FLASH | {"seqused_q": int32(3, 2), "seqused_k": LENGTHS},
-        {"q": "axis 0"},
+        {"q": "axis 0", "v": "axis 2"},
     ),
     "flash_attn_varlen_func, pages": (
         fa.flash_attn_varlen_func,

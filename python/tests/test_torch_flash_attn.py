@@ -98,6 +98,21 @@ def test_slopes_and_heads_of_an_odd_size(d_head: int) -> None:
             assert near(found, expected) and all(map(torch.equal, cleared, caches))
 
 
+@pytest.mark.parametrize("d_v", [40, 128])
+def test_heads_of_v_of_another_size(d_v: int) -> None:
+    """As latent attention has them; with gradients."""
+    q, k, v = random(1, 9, 2, 72), random(1, 12, 1, 72), random(1, 12, 1, d_v)
+    starts, of_keys, rows = int32(0, 9), int32(0, 12), [one[0] for one in (q, k, v)]
+    expected = exact(*rows)
+    with torch.no_grad():
+        assert near(fa.flash_attn_func(q, k, v, causal=True)[0], expected)
+    assert near(fa.flash_attn_varlen_func(*rows, starts, of_keys, 9, 12, causal=True), expected)
+    leaves = [one.requires_grad_() for one in (q, k, v)]
+    found = torch.autograd.grad(fa.flash_attn_func(*leaves, causal=True).sum(), leaves)
+    of_exact = torch.autograd.grad(exact(*(one[0] for one in leaves)).sum(), leaves)
+    assert all(near(one, other) for one, other in zip(found, of_exact, strict=True))
+
+
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_gradients_of_packed_tensors(deterministic: bool) -> None:
     qkv = random(1, 20, 3, 2, 40).requires_grad_()
@@ -182,6 +197,13 @@ def test_pages_and_queries_of_several_lengths() -> None:
     ]
     own, rows = q[2:], [one[[2, 4]].flatten(0, 1)[:31] for one in pages]
     assert all(near(one[2:], exact(own, *rows)) for one in found)
+    fresh = random(2, 2, 1, 64)
+    written = {"k": fresh, "v": -fresh, "cache_seqlens": int32(18, 29), "block_table": table, "cu_seqlens_q": starts}
+    appended = fa.flash_attn_with_kvcache(q, *(one.clone() for one in pages), **written, max_seqlen_q=3, causal=True)
+    rows = [
+        torch.cat([one[[2, 4]].flatten(0, 1)[:29], new]) for one, new in zip(pages, (fresh[1], -fresh[1]), strict=True)
+    ]
+    assert near(appended[2:], exact(own, *rows))
     padded = q[2:4].view(2, 1, 2, 64)
     alone = [fa.flash_attn_with_kvcache(padded, *pages, cache_seqlens=lengths, block_table=table, num_splits=1)]
     alone.append(fa.flash_attn_with_kvcache(padded[1:], *pages, None, None, None, None, lengths[1:], None, None, table[1:], num_splits=1))  # fmt: skip # noqa: E501
