@@ -87,6 +87,13 @@ typedef struct flag {
     uint32_t address, *clocks;
 } flag;
 
+/* fence.proxy.tensormap of some lanes of a warp for a tensor map, whose last writes are `written` as a number. */
+enum { MAP_FENCES = 16 };
+typedef struct map_fence {
+    uint64_t address, written;
+    uint32_t warp, lanes, time;
+} map_fence;
+
 typedef struct checks {
     shadow_cell *cells;
     uint32_t cell_shift, cell_count;
@@ -119,10 +126,12 @@ typedef struct checks {
     size_t unfinished_count, unfinished_capacity;
     struct tensor_shadow *tensor; /* see check/tensor_memory.c; NULL without tcgen05 */
     grid_wait *grid_waits;        /* by warp; NULL where the launch does not overlap the one before */
-    struct cta_order *order;      /* see explore/happens_before.c */
-    struct orders *orders;        /* see explore/orders.c; NULL without mbarriers */
-    struct ticket_work *ticket;   /* see explore/tile_counter.c; NULL where nobody asks */
-    bool follows;                 /* each access to global memory: for `ticket`, or for touch.c */
+    map_fence map_fences[MAP_FENCES];
+    uint32_t map_fence_count;   /* MAP_FENCES: some are forgotten, and no map is checked */
+    struct cta_order *order;    /* see explore/happens_before.c */
+    struct orders *orders;      /* see explore/orders.c; NULL without mbarriers */
+    struct ticket_work *ticket; /* see explore/tile_counter.c; NULL where nobody asks */
+    bool follows;               /* each access to global memory: for `ticket`, or for touch.c */
 } checks;
 
 static inline struct orders *orders_of(const cta *m) {

@@ -252,6 +252,18 @@ void emu_on_proxy_fence(cta *m, warp *w, uint32_t mask, unsigned memory) {
     emu_global_proxy_fence(m, memory);
 }
 
+void emu_on_map_fence(cta *m, warp *w, int lane, uint64_t address) {
+    lock_races(m);
+    emu_global_map_fence(m, w, lane, address);
+    unlock_races(m);
+}
+
+void emu_on_map_use(cta *m, warp *w, int lane, uint64_t address) {
+    lock_races(m);
+    emu_global_map_use(m, w, lane, address);
+    unlock_races(m);
+}
+
 void emu_on_init_fence(cta *m, warp *w, uint32_t mask) {
     if (m->checks->proxy_fences) emu_init_fence(m, w, mask);
     if (w->released) emu_cluster_fence(m, w);

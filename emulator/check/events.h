@@ -198,6 +198,9 @@ void emu_on_cluster_wait(struct cta *m, struct warp *w, uint32_t mask);
 void emu_on_fence(struct cta *m, struct warp *w, const op *o, uint32_t mask);
 void emu_on_proxy_fence(struct cta *m, struct warp *w, uint32_t mask, unsigned memory);
 void emu_on_init_fence(struct cta *m, struct warp *w, uint32_t mask);
+/* A lane executes fence.proxy.tensormap with .acquire for a tensor map, or starts a copy that uses it. */
+void emu_on_map_fence(struct cta *m, struct warp *w, int lane, uint64_t address);
+void emu_on_map_use(struct cta *m, struct warp *w, int lane, uint64_t address);
 /* griddepcontrol.wait. */
 void emu_on_grid_wait(struct cta *m, struct warp *w, uint32_t mask);
 /* A CTA of a cluster has ended, and others of the cluster may run on. */

@@ -600,6 +600,71 @@ void emu_global_write_ends(cta *m, const warp *w, int lane, uint64_t address, ui
     }
 }
 
+/* ---- tensor maps, which copies use through a proxy of their own ---- */
+
+/* The last writes by this kernel of a tensor map, as a number; 0: none, or one that is not ordered before a lane. */
+static uint64_t writes_of_map(cta *m, const warp *w, int lane, uint64_t address) {
+    race_table *t = m->cluster->races;
+    uint64_t sum = 0;
+    for (uint64_t at = address; t && at < address + EMU_TENSOR_MAP_BYTES;) {
+        const page *of = find_page(t, at / PAGE_BYTES);
+        const uint32_t shift = of ? of->shift : COARSE_SHIFT;
+        const global_cell *cell = of ? &of->cells[at % PAGE_BYTES >> shift] : NULL;
+        if (cell && cell->write.time) {
+            const access_note *write = &cell->write;
+            const bool own_warp = write->cluster == (uint32_t)m->cluster->index && cell->write_rank == m->rank &&
+                                  who_thread(write->who) / LANES == (uint32_t)w->index;     /* it may write together */
+            if (!own_warp && !emu_is_before(m, w, lane, write, cell->write_rank)) return 0; /* else it is a race */
+            add_word(&sum, at);
+            add_word(&sum, (uint64_t)write->cluster << 32 | write->time);
+            add_word(&sum, (uint64_t)write->who << 32 | cell->write_rank);
+        }
+        at = ((at >> shift) + 1) << shift;
+    }
+    return sum;
+}
+
+void emu_global_map_fence(cta *m, const warp *w, int lane, uint64_t address) {
+    checks *const shadow = m->checks;
+    const uint64_t written = writes_of_map(m, w, lane, address);
+    map_fence *last = shadow->map_fence_count ? &shadow->map_fences[shadow->map_fence_count - 1] : NULL;
+    if (!written || shadow->map_fence_count == MAP_FENCES) return;
+    if (last && last->address == address && last->written == written && last->warp == (uint32_t)w->index)
+        last->lanes |= 1u << lane;
+    else
+        shadow->map_fences[shadow->map_fence_count++] =
+            (map_fence){address, written, (uint32_t)w->index, 1u << lane, w->clock};
+}
+
+/* True if a lane has executed a fence, or is ordered after a lane that has. */
+static bool is_after_fence(const cta *m, const warp *w, int lane, const map_fence *f) {
+    if (f->warp == (uint32_t)w->index && f->lanes >> lane & 1) return true;
+    for (uint32_t rest = f->lanes; rest; rest &= rest - 1)
+        if (ordered(m, w, lane, f->warp * LANES + (uint32_t)first_lane(rest), f->time)) return true;
+    return false;
+}
+
+void emu_global_map_use(cta *m, const warp *w, int lane, uint64_t address) {
+    const uint64_t written = writes_of_map(m, w, lane, address);
+    if (!written) return;
+    for (uint32_t rank = 0; rank < m->cluster->count; rank++) {
+        const checks *of = m->cluster->ctas[rank].checks;
+        if (of->map_fence_count == MAP_FENCES || (rank != m->rank && of->map_fence_count)) return; /* perhaps there */
+    }
+    for (uint32_t i = 0; i < m->checks->map_fence_count; i++) {
+        const map_fence *f = &m->checks->map_fences[i];
+        if (f->address == address && f->written == written && is_after_fence(m, w, lane, f)) return;
+    }
+    char where[160];
+    emu_describe_global(m, address, where, sizeof where);
+    emu_report(
+        m, EMU_MISSING_PROXY_FENCE, UINT32_MAX, w, lane, -1, address,
+        "This copy uses the tensor map at %s, which this kernel has written, without a fence.proxy.tensormap.\n"
+        "A thread that is ordered after the write executes fence.proxy.tensormap::generic.acquire.gpu [map], 128 "
+        "before the copy.",
+        where);
+}
+
 void emu_global_proxy_fence(cta *m, unsigned memory) {
     if (m->cluster->races && memory & FENCED_GLOBAL) atomic_store(&m->cluster->races->all->fenced, true);
 }

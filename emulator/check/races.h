@@ -184,6 +184,9 @@ void emu_global_copy_read(cta *m, const warp *w, int lane, uint64_t address, uin
 void emu_global_write_begins(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, const uint8_t *data);
 void emu_global_write_ends(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes);
 void emu_global_proxy_fence(cta *m, unsigned memory);
+/* See emu_on_map_fence(). */
+void emu_global_map_fence(cta *m, const warp *w, int lane, uint64_t address);
+void emu_global_map_use(cta *m, const warp *w, int lane, uint64_t address);
 /* For the next cluster of a worker. */
 void emu_race_table_clear(struct race_table *t);
 

@@ -90,6 +90,7 @@ void emu_shadow_start_cta(cta *m) {
     for (uint32_t i = 0; i < shadow->cell_count; i++) shadow->cells[i] = (shadow_cell){TIME_NEVER, 0, 0, 0};
     shadow->base = shadow->settled = 0;
     shadow->undefined_cells = shadow->covers = shadow->peers_started = false;
+    shadow->map_fence_count = 0;
     shadow->checked = (checked_write){0};
     memset(shadow->last_reads, 0, sizeof shadow->last_reads);
     shadow->now = 1;

@@ -149,6 +149,7 @@ static bool fill_copy(cta *m, warp *w, const op *o, int lane, bulk_copy *copy) {
     if (tensor) {
         const tensor_map *map = map_at(m, w, lane, other);
         if (!map) return false;
+        if (m->checks) emu_on_map_use(m, w, lane, other);
         copy->map = *map;
         copy->map_at = other;
         copy->gathers = o->detail & BULK_GATHERS;

@@ -160,6 +160,11 @@ void emu_exec_tensor_field(cta *m, warp *w, const op *o, uint32_t mask) {
 }
 
 /* r: the addresses of the copy in global memory and of the map in shared memory. A warp does it once. */
+void emu_exec_tensor_map_fence(cta *m, warp *w, const op *o, uint32_t mask) {
+    for (; m->checks && mask; mask &= mask - 1)
+        emu_on_map_fence(m, w, first_lane(mask), slot64(w, o->r[0])[first_lane(mask)]);
+}
+
 void emu_exec_tensor_map_copy(cta *m, warp *w, const op *o, uint32_t mask) {
     if (!mask) return;
     const int lane = first_lane(mask);

@@ -191,12 +191,11 @@ void emu_decode_tensor_map_copy(decoder *dec, const form_match *match) {
     add_source(o, from);
 }
 
-/* Tensor maps are seen at once here. */
 void emu_decode_tensor_map_fence(decoder *dec, const form_match *match) {
-    const int operands = emu_chose(match, "acquire") ? 2 : 0;
-    emu_expect_operands(dec, operands, operands);
-    if (operands) expect_map_bytes(dec, 1);
-    emu_emit(dec, OP_NOTHING);
+    emu_expect_operands(dec, 2, 2);
+    expect_map_bytes(dec, 1);
+    const uint16_t map = emu_address_value(dec, operand_at(dec, 0));
+    add_source(emu_emit(dec, match->kind), map);
 }
 
 void emu_decode_bulk_wait(decoder *dec, const form_match *match) {

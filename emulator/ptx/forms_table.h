@@ -105,6 +105,8 @@ OP_ROW(OP_TENSOR_FIELD, LANES_EACH, emu_exec_tensor_field,
        "field `detail`, of axis `immediate`, of the tensor map at r[0] = r[1]")
 OP_ROW(OP_TENSOR_MAP_COPY, LANES_EACH, emu_exec_tensor_map_copy,
        "tensor map at r[0] in global memory = that at r[1] in shared")
+OP_ROW(OP_TENSOR_MAP_FENCE, LANES_EACH, emu_exec_tensor_map_fence,
+       "copies after it use the tensor map at r[0] as it is")
 /* synchronization */
 OP_ROW(OP_BARRIER, LANES_LIVE, emu_exec_barrier, "barrier r[0] of the CTA, for r[1] threads: a barrier_mode")
 OP_ROW(OP_WARP_BARRIER, LANES_NAMED, emu_exec_warp_barrier, "the lanes named by r[0] wait for each other")
@@ -910,10 +912,10 @@ REPLACE("global_stride", "b64", "[map], axis, a")
 FORM_ROW("bulk", "tensormap",
          "cp_fenceproxy global shared::cta tensormap::generic release cta|cluster|gpu|sys sync aligned",
          "[d], [a], 128", OP_TENSOR_MAP_COPY, EXACT, emu_decode_tensor_map_copy, "")
-FORM_ROW("fence", "fence", "proxy tensormap::generic acquire cta|cluster|gpu|sys", "[map], 128", OP_NOTHING, NO_BITS,
-         emu_decode_tensor_map_fence, "does nothing: tensor maps are seen at once")
+FORM_ROW("fence", "fence", "proxy tensormap::generic acquire cta|cluster|gpu|sys", "[map], 128", OP_TENSOR_MAP_FENCE,
+         NO_BITS, emu_decode_tensor_map_fence, "for the checks: tensor maps are seen at once")
 FORM_ROW("fence", "fence", "proxy tensormap::generic release cta|cluster|gpu|sys", "", OP_NOTHING, NO_BITS,
-         emu_decode_tensor_map_fence, "likewise")
+         emu_decode_nothing, "does nothing: the checks look for .acquire alone")
 /* textures and surfaces */
 FORM_ROW("texture", "tex", "level? 1d|2d|3d|a1d|a2d v4 f32|u32|s32 f32|s32", "{d}, [object, {coordinates}], level",
          OP_TEXTURE, FORMULA, emu_decode_texture,

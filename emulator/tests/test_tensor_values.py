@@ -90,11 +90,11 @@ def words(text: str) -> Array:
     return np.array([int(each, 16) for each in text.split()], np.uint32)
 
 
-def copied(row: dict[str, str], folder: Path) -> tuple[str, Array]:
+def copied(row: dict[str, str], folder: Path, kernel: str = KERNEL) -> tuple[str, Array]:
     """The message of ptxrun, and the words of the record's last column."""
     kind, before = int(row["type"]), int(row["before"], 16)
     loads, columns = row["operation"] == "load", ROW_BYTES // BYTES[kind]
-    text = KERNEL.replace("DOES", DOES[row["operation"]]).replace("KEEP", KEEP if loads else "")
+    text = kernel.replace("DOES", DOES[row["operation"]]).replace("KEEP", KEEP if loads else "")
     for name, value in (("COLUMNS", columns), ("COLUMN", row["column"]), ("ROW", row["row"]), ("FILL", row["fill"])):
         text = text.replace(name, str(value))
     (folder / "copy.ptx").write_text(text.replace("ELEMENT", str(ELEMENTS[kind])))
@@ -136,3 +136,26 @@ def test_what_a_gpu_refuses_is_reported(row: dict[str, str], tmp_path: Path) -> 
         assert min(column, line) < 0
         says = "must not begin before the tensor"
     assert says in said, said
+
+
+ACQUIRE = "fence.proxy.tensormap::generic.acquire.gpu [%maps], 128;\n"
+WRITTEN = "tensormap.cp_fenceproxy"
+LATER = "tensormap.replace.tile.fill_mode.global.b1024.b32 [%maps], 0;\n"
+FENCES = {
+    "by all lanes": ("", "", ACQUIRE, ""),
+    "by another lane, before a barrier": ("", "", "@%p " + ACQUIRE, ""),
+    "by nobody": ("", "", "", "missing-proxy-fence"),
+    "before the write": (ACQUIRE, "", "", "missing-proxy-fence"),
+    "before another write": ("", ACQUIRE + "bar.warp.sync -1;\n@!%other " + LATER, "", "missing-proxy-fence"),
+    "of the async proxy": ("", "", "fence.proxy.async;\n", "missing-proxy-fence"),
+}
+
+
+@pytest.mark.parametrize("who", FENCES)
+def test_a_copy_needs_a_fence_after_its_tensor_map_is_written(who: str, tmp_path: Path) -> None:
+    before, between, after, finding = FENCES[who]
+    kernel = KERNEL.replace(ACQUIRE, "setp.eq.u32 %p, %t, 7;\n" + between + after)
+    kernel = kernel.replace(WRITTEN, before + WRITTEN)
+    row = next(row for row in RECORD if (row["operation"], row["type"], row["end"]) == ("load", "7", "done"))
+    said, _ = copied(row, tmp_path, kernel)
+    assert (f"1 finding: {finding} " in said) if finding else said == "", said
