@@ -203,9 +203,9 @@ def _summary(rows: Sequence[Row]) -> str:
     seconds = sorted(row.seconds for row in rows)[9 * len(rows) // 10 - 1]
     return (
         f"{'One version' if versions == 1 else f'{versions} versions'} of the judge rejected {wrong} and reserved "
-        f"{reserved} of {len(honest)} honest submissions. The attacks that were accepted: "
-        f"{accepted['hole']} wrongly and {accepted['harmless']} harmless, of {len(attacks)}. Nine of ten verdicts took at most {seconds:.0f} s "
-        "of processor time."
+        f"{reserved} of {len(honest)} honest submissions. Accepted attacks, of {len(attacks)}: {accepted['hole']} that "
+        f"cheat and {accepted['harmless']} harmless ones. Nine of ten verdicts took at most {seconds:.0f} s of "
+        "processor time."
     )
 
 

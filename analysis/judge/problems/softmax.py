@@ -9,6 +9,7 @@ CASES = (
     {"rows": 4, "columns": 128, "pitch": 128},
     {"rows": 7, "columns": 1000, "pitch": 1000},
     {"rows": 3, "columns": 333, "pitch": 341},
+    {"rows": 3, "columns": 2048, "pitch": 2048},  # no lane of a usual block is past the end of the row
 )
 TIMED = ({"rows": 64, "columns": 8192, "pitch": 8192},)
 KINDS = ("normal", "large", "needle", "masked", "nan", "constant", "tail", "falling")
@@ -37,6 +38,7 @@ def generate(case, kind, rng):
         x[np.arange(rows), rng.integers(columns, size=rows)] = rng.uniform(2, 12, rows)
     if kind == "masked":
         x[rng.random(x.shape) < 0.3] = -np.inf
+        x[0, : columns // 2] = -np.inf  # the first block of an online softmax has no maximum
     if kind == "nan":
         _, *others = rng.permutation(rows)  # one row is clean; one NaN in some rows, many in the others
         one, many = others[: rows // 4 + 1], others[rows // 4 + 1 :]
