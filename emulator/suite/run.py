@@ -28,7 +28,7 @@ RUNS = (
     ("tinygrad", "tinygrad_programs.py", "sm_80"),
     ("tinygrad", "tinygrad_programs.py", "sm_90a"),
 )
-OF_CUTLASS = (("CUTLASS", "cutlass_programs.py", "sm_100a"), ("CUTLASS", "cutlass_programs.py", "sm_120a"))
+OF_CUTLASS = tuple(("CUTLASS", "cutlass_programs.py", arch) for arch in ("sm_100a", "sm_103a", "sm_120a"))
 OF_GLUON = (("Gluon's tutorials", "gluon_tutorials.py", "sm_100a"),)
 OF_LEARN_CUDA = (("learn-cuda", "learn_cuda_programs.py", "sm_100a"),)
 FRAMEWORKS = ("Taichi", "Quadrants", "Dr.Jit", "SlangPy", "PyCUDA", "cuda.core", "numba-cuda")

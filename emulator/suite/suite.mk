@@ -35,18 +35,22 @@ SUITE_CUTLASS := $(BUILD)/suite-cutlass
 cutlass_source = $(wildcard $(addsuffix /$(1).cu,$(CUTLASS)/examples/* $(CUTLASS)/examples/cute/tutorial/blackwell))
 cutlass_examples = $(patsubst %,$(SUITE_CUTLASS)/$(1)/%,$(basename $(notdir \
 	$(wildcard $(addprefix $(CUTLASS)/examples/,$(2))))))
-OF_SM_100A := $(call cutlass_examples,sm_100a,cute/tutorial/blackwell/*.cu 70_*/*fp16*.cu 72_*/72a_*.cu \
-	77_*/77_blackwell_fmha.cu)
-OF_SM_120A := $(call cutlass_examples,sm_120a,79_*/79a_*.cu 79_*/79c_*.cu)
+OF_SM_100A := $(call cutlass_examples,sm_100a,cute/tutorial/blackwell/*.cu $(addsuffix /*.cu,70_* 71_* 72_* 73_* 74_* \
+	75_* 76_* 78_* 83_* 91_*) 77_*/77_blackwell_fmha.cu 77_*/*_gen.cu 77_*/*mla_fwd.cu \
+	81_*/81_blackwell_gemm_blockwise.cu 84_*/84a_*.cu 92_*/*gemm_regular.cu 93_*/tgv_gqa.cu)
+OF_SM_103A := $(call cutlass_examples,sm_103a,89_*/*.cu 90_*/*.cu)
+OF_SM_120A := $(call cutlass_examples,sm_120a,79_*/79a_*.cu 79_*/79c_*.cu 80_*/*.cu 87_*/87a_*.cu)
+OF_CUTLASS := $(OF_SM_100A) $(OF_SM_103A) $(OF_SM_120A)
 .PHONY: suite-cutlass
-suite-cutlass: libcuda $(if $(CUTLASS),$(OF_SM_100A) $(OF_SM_120A))  ##+ runs CUTLASS's examples for Blackwell: CUTLASS=
+suite-cutlass: libcuda $(if $(CUTLASS),$(OF_CUTLASS))  ##+ runs CUTLASS's examples for Blackwell: CUTLASS=
 	$(if $(CUTLASS),,$(error suite-cutlass needs CUTLASS=FOLDER, a checkout of CUTLASS))
 	$(PYTHON) emulator/suite/run.py $(PYTHON) bin/emulated-gpu emulator/suite/README.md \
 		--only cutlass $(SUITE_CUTLASS)
-$(OF_SM_100A) $(OF_SM_120A): | $(COMPILER)
+cutlass_arch = $(patsubst sm_%,compute_%,$(notdir $(@D)))
+$(OF_CUTLASS): | $(COMPILER)
 	@mkdir -p $(@D)
-	$(call say,NVCC,$@)$(NVCC) -std=c++17 -O2 -lineinfo -w --expt-relaxed-constexpr -cudart shared \
-		-isystem $(CCCL) -arch=$(notdir $(@D)) -o $@ \
+	$(call say,NVCC,$@)$(NVCC) -std=c++17 -O2 -DNDEBUG -lineinfo -w --expt-relaxed-constexpr -cudart shared \
+		-isystem $(CCCL) -gencode arch=$(cutlass_arch),code=$(cutlass_arch) -o $@ \
 		$(addprefix -I$(CUTLASS)/,include tools/util/include examples/common) \
 		$(call cutlass_source,$(@F)) -I$(dir $(call cutlass_source,$(@F))) -L$(EMULATED) -lcuda
 
