@@ -35,7 +35,8 @@ FRAMEWORKS = ("Taichi", "Quadrants", "Dr.Jit", "SlangPy", "PyCUDA", "cuda.core",
 OF_FRAMEWORKS = {
     each: tuple((each, "framework_programs.py", arch) for arch in ("sm_80", "sm_90a")) for each in FRAMEWORKS
 }
-ONLY = {"cutlass": OF_CUTLASS, "gluon": OF_GLUON, "learn-cuda": OF_LEARN_CUDA, **OF_FRAMEWORKS}
+OF_FLASH = (("FlashAttention-4", "flash_attention_programs.py", "sm_100a"),)
+ONLY = {"cutlass": OF_CUTLASS, "gluon": OF_GLUON, "learn-cuda": OF_LEARN_CUDA, "flash": OF_FLASH, **OF_FRAMEWORKS}
 OF_ZLUDA = (("ZLUDA", "zluda_programs.py", "sm_80"), ("ZLUDA", "zluda_programs.py", "sm_90a"))
 TUTORIALS, LANGUAGE = "Triton's tutorials", "Triton's tests"
 OF_TRITON = (
@@ -127,7 +128,7 @@ def main(
     rows += rows_of_checkout(text, (TUTORIALS, LANGUAGE), [each.row() for each in of_triton])
     rows += rows_of_checkout(text, ("ZLUDA",), [each.row() for each in others])
     rows += rows_of_checkout(text, ("CUTLASS",), [each.row() for each in of_cutlass])
-    rows += rows_of_checkout(text, (OF_GLUON[0][0], OF_LEARN_CUDA[0][0], *FRAMEWORKS), [])
+    rows += rows_of_checkout(text, (OF_GLUON[0][0], OF_LEARN_CUDA[0][0], OF_FLASH[0][0], *FRAMEWORKS), [])
     table = "\n".join([BEGIN, *lines, *rows, END])
     before, _, rest = text.partition(BEGIN)
     if not rest:

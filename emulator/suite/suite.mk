@@ -73,6 +73,20 @@ suite-gluon: libcuda $(FRAMEWORKS)/frameworks.installed  ##+ Gluon's tutorials o
 	$(PYTHON) emulator/suite/run.py $(FRAMEWORKS)/bin/python bin/emulated-gpu emulator/suite/README.md \
 		--only gluon '$(TRITON)'
 
+# The forward kernels of FlashAttention-4, from a checkout, in an environment with the CuTe DSL.
+SUITE_CUTE := $(BUILD)/suite-cute
+.PHONY: suite-flash-attention
+suite-flash-attention: libcuda $(SUITE_CUTE)/ready $(SUITE_CUTE)/runtime.so  ##+ FlashAttention-4: FLASH_ATTENTION=
+	$(if $(FLASH_ATTENTION),,$(error suite-flash-attention needs FLASH_ATTENTION=FOLDER, a checkout))
+	CUTE_DSL_LIBS=$(SUITE_CUTE)/runtime.so $(PYTHON) emulator/suite/run.py $(SUITE_CUTE)/bin/python bin/emulated-gpu \
+		emulator/suite/README.md --only flash '$(FLASH_ATTENTION)'
+$(SUITE_CUTE)/runtime.so: emulator/suite/cute_dsl_runtime.c | libcuda $(SUITE_CUTE)/ready
+	$(call say,LINK,$@)$(CC) -std=c11 -shared -fPIC -I$(TOOLKIT)/include -o $@ $< -L$(EMULATED) -lcuda
+$(SUITE_CUTE)/ready:
+	$(call say,SETUP,the CuTe DSL into $(@D))rm -rf $(@D) && $(PYTHON) -m venv $(@D) && $(@D)/bin/python -m pip \
+		install -q --disable-pip-version-check --progress-bar off 'nvidia-cutlass-dsl[cu13]==4.8.1' quack-kernels
+	@touch $@
+
 # Fp8 kernels of other projects, each with a host program of ours; CUTLASS= where a checkout has no submodules.
 #
 #     emulator/suite/fp8/NAME.cu + kernels of the checkout ─ nvcc ─► build/suite-fp8/NAME/program
