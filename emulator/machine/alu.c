@@ -151,7 +151,7 @@ LANES_16X2(emu_lanes_max_relu_s16x2, int16_t, x < 0 && y < 0 ? 0 : x > y ? x : y
 /* Four integers of 8 bits side by side, likewise. */
 #define LANES_8X4(name, type, value)                                                                                   \
     static inline uint32_t name##_byte(uint32_t from_a, uint32_t from_b) {                                             \
-        const int x = (type)from_a, y = (type)from_b;                                                                  \
+        const type x = (type)from_a, y = (type)from_b;                                                                 \
         return (uint32_t)(value) & 0xffu;                                                                              \
     }                                                                                                                  \
     LANES_32(name, name##_byte(a >> 24, b >> 24) << 24 | name##_byte(a >> 16, b >> 16) << 16 |                         \
