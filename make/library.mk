@@ -12,8 +12,8 @@
 GRADIENTS := $(filter-out $(LEFT_OUT),$(filter attention.backward%,$(or $(VER),$(VERSIONS))))
 EMBEDDED := $(filter-out $(GRADIENTS),$(or $(VER),$(filter-out $(LEFT_OUT),$(ATTENTION))))
 identifier = $(subst .,_,$(1))# of a kernel, in C
-# The library has cubins for ARCHS, as executables have. A wheel goes to machines that nobody knows, so it has cubins for
-# every GPU. Code for 8.0 runs on 8.6 and 8.9.
+# The library has cubins for ARCHS, as executables have. A wheel goes to machines that nobody knows, so it has cubins
+# for every GPU. Code for 8.0 runs on 8.6 and 8.9.
 ifneq ($(filter wheel,$(MAKECMDGOALS)),)
 GPUS := all
 endif
@@ -88,7 +88,8 @@ FOR_LIBRARY := lib/$(FOR:%=%/)$(if $(filter windows,$(FOR)),flashladder.dll,libf
 .PHONY: lib
 lib: $(FOR_LIBRARY)  ## builds the production kernels, or VER="…", as a library: include/flashladder.h [FOR= GPUS=]
 IN_LIBRARY := $(RUNTIME) $(filter-out $(BUILD)/emulator/tool/% $(BUILD)/emulator/cuda/%,$(EMULATOR))
-lib/$(SONAME): $(LIBRARY) $(LIBRARY_CODE) $(IN_LIBRARY) $(STAND_INS) library/exports.map $(BUILD)/flags/library $(BUILD)/flags/ld
+lib/$(SONAME): $(LIBRARY) $(LIBRARY_CODE) $(IN_LIBRARY) $(STAND_INS) library/exports.map \
+		$(BUILD)/flags/library $(BUILD)/flags/ld
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -shared -o $(part) $(filter %.o,$^) $(STAND_INS) $(ALL_LDLIBS) \
 		-Wl,-soname,$(@F),--version-script=library/exports.map,--no-undefined $(linked)

@@ -19,18 +19,20 @@ $(BUILD)/tests/bench_emu.%: $(BUILD)/tests/bench_emu.o $(OBJECTS) $(BUILD)/%/cod
 	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $^ $(ALL_LDLIBS) $(linked)
 # Tests of the library call the shared object, which under the sanitizers also exports what it otherwise hides.
 WITH_LIBRARY = -Llib -lflashladder -Wl,-rpath,'$$ORIGIN/$(if $(VARIANT),../)../../lib' $(ALL_LDLIBS)
-WITH_SAN_LIBRARY := -L$(BUILD)/san -lflashladder -Wl,-rpath,'$$ORIGIN/../san'
+WITH_SAN_LIBRARY = -L$(BUILD)/san -lflashladder -Wl,-rpath,'$$ORIGIN/../san' $(ALL_LDLIBS)
 LIBRARY_TESTS := $(notdir $(basename $(wildcard library/tests/test_*.c)))
 OF_SHARED_OBJECT := $(filter-out test_choice,$(LIBRARY_TESTS))
 $(BUILD)/tests/test_choice: $(LIBRARY) $(LIBRARY_CODE)# it calls what the shared object hides
-$(OF_SHARED_OBJECT:%=$(BUILD)/tests/%): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE) lib/libflashladder.so
+$(OF_SHARED_OBJECT:%=$(BUILD)/tests/%): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE) \
+		lib/libflashladder.so
 	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(WITH_LIBRARY) $(linked)
-$(BUILD)/san/libflashladder.so: $(LIBRARY:$(BUILD)/%=$(BUILD)/san/%) $(IN_LIBRARY:$(BUILD)/%=$(BUILD)/san/%) $(LIBRARY_CODE)
-	$(call say,LINK,$@)$(parts) $(CC) $(SAN) $(LDFLAGS) -shared -o $(part) $^ $(ALL_LDLIBS) -Wl,-soname,$(@F) $(linked)
+$(BUILD)/san/libflashladder.so: $(patsubst $(BUILD)/%,$(BUILD)/san/%,$(LIBRARY) $(IN_LIBRARY)) $(LIBRARY_CODE)
+	$(call say,LINK,$@)$(parts) $(CC) $(SAN) $(LDFLAGS) -shared -o $(part) $^ $(ALL_LDLIBS) \
+		-Wl,-soname,$(@F) $(linked)
 $(LIBRARY:$(BUILD)/%=$(BUILD)/san/%): private SAN += -fvisibility=default
 $(LIBRARY_TESTS:%=$(BUILD)/tests-san/%): $(BUILD)/tests-san/%: $(BUILD)/tests-san/%.o \
 		$(OBJECTS:$(BUILD)/%=$(BUILD)/san/%) $(TEST_CODE) $(BUILD)/san/libflashladder.so
-	$(call say,LINK,$@)$(parts) $(CC) $(SAN) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(WITH_SAN_LIBRARY) $(ALL_LDLIBS) $(linked)
+	$(call say,LINK,$@)$(parts) $(CC) $(SAN) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(WITH_SAN_LIBRARY) $(linked)
 # Run by hand, where there is a GPU: it compares the library with the harness's own launches of attention/wgmma.
 $(BUILD)/tests/gpu_library: $(BUILD)/tests/gpu_library.o $(OBJECTS) $(call folder,attention.wgmma)/code.o \
 		$(call folder,attention.wgmma)/about.o $(call device_of,attention.wgmma) lib/libflashladder.so

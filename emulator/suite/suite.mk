@@ -24,10 +24,12 @@ SUITE_FRAMEWORKS := $(BUILD)/suite-frameworks
 suite-frameworks: libcuda $(SUITE_FRAMEWORKS)/ready  ##+ programs of Taichi, Dr.Jit, SlangPy, PyCUDA and the like
 	@for each in Taichi Quadrants Dr.Jit SlangPy PyCUDA cuda.core numba-cuda; do \
 		CUDA_HOME=$(abspath $(TOOLKIT)) PATH=$(abspath $(TOOLKIT))/bin:$$PATH $(PYTHON) emulator/suite/run.py \
-			$(SUITE_FRAMEWORKS)/bin/python bin/emulated-gpu emulator/suite/README.md --only $$each $$each; done
+			$(SUITE_FRAMEWORKS)/bin/python bin/emulated-gpu emulator/suite/README.md \
+			--only $$each $$each; done
 $(SUITE_FRAMEWORKS)/ready: emulator/suite/frameworks.txt | $(COMPILER)
-	$(call say,SETUP,frameworks into $(@D))rm -rf $(@D) && $(PYTHON) -m venv $(@D) && CUDA_HOME=$(abspath $(TOOLKIT)) \
-		PATH=$(abspath $(TOOLKIT))/bin:$$PATH $(@D)/bin/python -m pip install -q --disable-pip-version-check -r $<
+	$(call say,SETUP,frameworks into $(@D))rm -rf $(@D) && $(PYTHON) -m venv $(@D) && \
+		CUDA_HOME=$(abspath $(TOOLKIT)) PATH=$(abspath $(TOOLKIT))/bin:$$PATH \
+		$(@D)/bin/python -m pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
 # CUTLASS's examples of Blackwell, from a checkout; each takes a minute to compile.
@@ -78,13 +80,14 @@ SUITE_CUTE := $(BUILD)/suite-cute
 .PHONY: suite-flash-attention
 suite-flash-attention: libcuda $(SUITE_CUTE)/ready $(SUITE_CUTE)/runtime.so  ##+ FlashAttention-4: FLASH_ATTENTION=
 	$(if $(FLASH_ATTENTION),,$(error suite-flash-attention needs FLASH_ATTENTION=FOLDER, a checkout))
-	CUTE_DSL_LIBS=$(SUITE_CUTE)/runtime.so $(PYTHON) emulator/suite/run.py $(SUITE_CUTE)/bin/python bin/emulated-gpu \
-		emulator/suite/README.md --only flash '$(FLASH_ATTENTION)'
+	CUTE_DSL_LIBS=$(SUITE_CUTE)/runtime.so $(PYTHON) emulator/suite/run.py $(SUITE_CUTE)/bin/python \
+		bin/emulated-gpu emulator/suite/README.md --only flash '$(FLASH_ATTENTION)'
 $(SUITE_CUTE)/runtime.so: emulator/suite/cute_dsl_runtime.c | libcuda $(SUITE_CUTE)/ready
 	$(call say,LINK,$@)$(CC) -std=c11 -shared -fPIC -I$(TOOLKIT)/include -o $@ $< -L$(EMULATED) -lcuda
 $(SUITE_CUTE)/ready:
 	$(call say,SETUP,the CuTe DSL into $(@D))rm -rf $(@D) && $(PYTHON) -m venv $(@D) && $(@D)/bin/python -m pip \
-		install -q --disable-pip-version-check --progress-bar off 'nvidia-cutlass-dsl[cu13]==4.8.1' quack-kernels
+		install -q --disable-pip-version-check --progress-bar off \
+		'nvidia-cutlass-dsl[cu13]==4.8.1' quack-kernels
 	@touch $@
 
 # Fp8 kernels of other projects, each with a host program of ours; CUTLASS= where a checkout has no submodules.

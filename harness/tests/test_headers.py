@@ -18,7 +18,7 @@ HEADERS = sorted(
     if path.name not in ("forms_table.h", "functions_table.h", "refused_table.h")  # tables, for their includers only
     and path.parent not in (ROOT / "emulator/wasm/include", ROOT / "runtime/windows")  # instead of the C library's
 )
-NOT_IN_VERSIONS = {"tests", "bench", "peers", "device", "wasm", "browser", "windows", "cudart", "judge"}
+NOT_IN_VERSIONS = {"tests", "bench", "peers", "device", "wasm", "browser", "windows", "cudart", "judge", "suite"}
 SOURCES = [
     path
     for room in ROOMS
