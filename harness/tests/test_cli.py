@@ -164,7 +164,8 @@ def test_a_record_tells_whether_the_tree_was_changed(tmp_path: Path, dirty: bool
     objects = [
         ROOT / "build" / path.relative_to(ROOT).with_suffix(".o")
         for path in sources
-        if path.name not in others and path.parent.name not in ("tests", "driver", "cudart", "judge", "wasm", "bench", "suite")
+        if path.name not in others
+        and path.parent.name not in ("tests", "driver", "cudart", "judge", "wasm", "bench", "suite")
     ]
     objects += [ROOT / "build/v01/code.o", ROOT / "build/device/code.o"]
     command = ["cc", "-std=c11", "-D_GNU_SOURCE", "-pthread", f"-I{tmp_path}", f"-I{ROOT}", f"-I{ROOT}/build/v01"]
