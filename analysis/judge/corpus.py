@@ -198,15 +198,18 @@ def _summary(rows: Sequence[Row]) -> str:
     attacks = [row for row in rows if row.group == ATTACKS]
     wrong = sum(row.verdict == REJECTED for row in honest)
     reserved = sum(row.verdict == RESERVED for row in honest)
-    accepted = Counter(row.expected for row in attacks if row.verdict == ACCEPTED)
-    versions = len({row.judge for row in rows})
+    accepted = [row.expected for row in attacks if row.verdict == ACCEPTED]
+    harmless = accepted.count("harmless")
+    others = len(rows) - max(Counter(row.judge for row in rows).values())
     seconds = sorted(row.seconds for row in rows)[9 * len(rows) // 10 - 1]
-    return (
-        f"{'One version' if versions == 1 else f'{versions} versions'} of the judge rejected {wrong} and reserved "
-        f"{reserved} of {len(honest)} honest submissions. Accepted attacks, of {len(attacks)}: {accepted['hole']} that "
-        f"cheat and {accepted['harmless']} harmless ones. Nine of ten verdicts took at most {seconds:.0f} s of "
-        "processor time."
+    text = (
+        f"The judge rejected {wrong} and reserved {reserved} of {len(honest)} honest submissions. It accepted "
+        f"{len(accepted)} of {len(attacks)} attacks, {harmless} harmless and {len(accepted) - harmless} cheating. Nine "
+        f"of ten verdicts took at most {seconds:.0f} s of processor time."
     )
+    if others:
+        text += f" Other versions of the judge gave {others} of the {len(rows)} verdicts."
+    return text
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------

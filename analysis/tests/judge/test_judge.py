@@ -23,6 +23,7 @@ from analysis.judge.corpus import (
     PAGE,
     RECORD,
     Entry,
+    Row,
     entries,
     judge_entry,
     read_record,
@@ -104,6 +105,17 @@ def test_attacks_and_mistakes(entry: Entry) -> None:
 def test_honest_kernels_are_not_rejected(name: str) -> None:
     verdict = judge_entry(ENTRIES[name])
     assert verdict.verdict != REJECTED, verdict.as_text()
+
+
+def test_the_summary_counts_every_accepted_attack_that_cheats() -> None:
+    rows = [
+        Row(expected, ATTACKS, "kind", "softmax", expected, ACCEPTED, "", 1.0, "source", "a")
+        for expected in ("rejected", "hole", "harmless")
+    ]
+    summary = tables(rows).partition("\n")[0]
+    assert "accepted 3 of 3 attacks, 1 harmless and 2 cheating." in summary and "Other versions" not in summary
+    older = Row("older", HONEST, "kind", "softmax", "accepted", ACCEPTED, "", 1.0, "source", "")
+    assert tables([*rows, older]).partition("\n")[0].endswith("Other versions of the judge gave 1 of the 4 verdicts.")
 
 
 def test_the_record_is_of_this_corpus_and_the_page_shows_it() -> None:
