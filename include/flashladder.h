@@ -16,8 +16,8 @@
  * 0 and a log-sum-exp of -infinity. fl_backward() computes the gradients. There is no dropout.
  *
  * A NaN or infinity in a row of Q affects only the results of that row. In a row of K or V it affects the rows of Q
- * that attend to it. In a row of V it may also affect O of fewer than B_r + B_c rows before those (the third and the
- * fourth number of a config), in all heads that share the KV head, because these rows multiply it by 0. In
+ * that attend to it. In a row of V it may also affect O of fewer than B_r + B_c rows before those (the third and
+ * fourth entry of a config), in all heads that share the KV head, because these rows multiply it by 0. In
  * attention/decode it may affect all rows before, and one in a row of K may change the last bit of rows next to those
  * that attend to it. With a window, rows of V before the first key that a Q block attends to have no effect. Neither
  * has memory past seq_k or between rows. Scores of 16-bit Q and K may reach 1e38: O stays finite.
