@@ -346,7 +346,7 @@ def _numbered(kernels: Iterable[Figures]) -> dict[tuple[str, str, str, int], Fig
     found = {}
     for each in kernels:
         key = (each.kind, each.arch, each.symbol)
-        found[*key, seen[key]] = each
+        found[(*key, seen[key])] = each
         seen[key] += 1
     return found
 
