@@ -211,8 +211,8 @@ void emu_print_findings(FILE *to, const emu_device *device) {
     if (count) {
         fprintf(to, "%zu finding%s:", count, count == 1 ? "" : "s");
         for (size_t i = 0; i < count; i++) {
-            fprintf(to, "%s %s (%" PRIu64 " times)", i ? "," : "", emu_class_name(findings[i].class_),
-                    findings[i].count);
+            fprintf(to, "%s %s (%" PRIu64 " time%s)", i ? "," : "", emu_class_name(findings[i].class_),
+                    findings[i].count, findings[i].count == 1 ? "" : "s");
         }
         fputc('\n', to);
     }

@@ -190,8 +190,8 @@ static void report_deadlock(cluster *c) {
         reporter = &c->ctas[rank];
     }
     const char *whose = c->count > 1 ? "cluster" : "CTA";
-    emu_report(reporter, EMU_DEADLOCK, UINT32_MAX, first, -1, -1, 0, "Every warp of the %s that is left %s.%s", whose,
-               polling ? "polls a barrier that nothing can complete any more" : "waits, and none can free another",
+    emu_report(reporter, EMU_DEADLOCK, UINT32_MAX, first, -1, -1, 0, "Every remaining warp of the %s %s.%s", whose,
+               polling ? "polls a barrier that nothing can complete anymore" : "waits, and none can free another",
                list);
     reporter->faulted = true;
 }
@@ -467,7 +467,7 @@ void emu_report_livelock(cta *const *resident, size_t count, uint64_t steps, uin
     char last[64] = "in this order of its accesses";
     if (steps) snprintf(last, sizeof last, "in the last %" PRIu64 " warp instructions", steps);
     emu_report(m, EMU_LIVELOCK, UINT32_MAX, first, -1, -1, first ? first->poll_address : 0,
-               "Every warp that is left waits or polls, and no store changed memory %s.%s%s", last, more, list);
+               "Every remaining warp waits or polls, and no store changed memory %s.%s%s", last, more, list);
     m->faulted = true;
 }
 

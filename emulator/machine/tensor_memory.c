@@ -78,7 +78,7 @@ static void allocate(cta *m, warp *w, const op *o, uint32_t mask) {
     if (!check_columns(m, w, lane, columns, "alloc")) return;
     if (t->relinquished) {
         emu_report(m, EMU_TMEM_MISUSE, UINT32_MAX, w, lane, -1, 0,
-                   "tcgen05.alloc after tcgen05.relinquish_alloc_permit: this CTA may not allocate any more.");
+                   "tcgen05.alloc after tcgen05.relinquish_alloc_permit: this CTA may not allocate anymore.");
         return;
     }
     const int first = choose_columns(m, columns);

@@ -84,7 +84,7 @@ static const emu_texture_info *object_of(lane_access *a, bool surface) {
     char text[200] = "";
     if (!info) {
         snprintf(text, sizeof text, "0x%" PRIx64 " is no %s object%s", object, kind,
-                 find(a->m->device, object) ? " any more: it was destroyed" : "");
+                 find(a->m->device, object) ? " anymore: it was destroyed" : "");
     } else if (info->surface != surface) {
         snprintf(text, sizeof text, "This instruction takes a %s object, and gets one of a %s", kind,
                  info->surface ? "surface" : "texture");

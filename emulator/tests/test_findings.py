@@ -74,7 +74,7 @@ def test_each_mbarrier_too_many_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "many.ptx"
     path.write_text(entry(body, directives=f"{FILES}\n.shared .align 16 .b8 smem[9216];"))
     said = ptxrun(path, "--block", 32).stderr
-    assert "barrier-misuse (31 times)" in said and "misaligned (1 times)" in said, said
+    assert "barrier-misuse (31 times)" in said and "misaligned (1 time)" in said, said
 
 
 def test_a_barrier_that_is_missing_is_a_few_findings(tmp_path: Path) -> None:

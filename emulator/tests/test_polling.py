@@ -104,7 +104,7 @@ def test_polling_for_ever_is_a_deadlock(seed: int, tmp_path: Path) -> None:
     _, polls, reported = run(tmp_path, FOREVER, 96, "--schedule", seed)
     if seed == 0:
         assert polls == 3 * 10_000, "the number on the page, for each of three warps"
-    assert "deadlock" in reported and "polls a barrier that nothing can complete any more" in reported
+    assert "deadlock" in reported and "polls a barrier that nothing can complete anymore" in reported
     assert "warps 0 to 2" in reported and polls > 1000
 
 

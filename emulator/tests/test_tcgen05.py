@@ -680,7 +680,7 @@ FAULTS: dict[str, tuple[dict[str, str], str, str]] = {  # what is changed, the c
     "48 columns": ({"ALLOC": ALLOC.replace("512", "48")}, "tmem-misuse", "a power of two from 32 to 512"),
     "after relinquishing": (
         {"ALLOC": "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;\n" + ALLOC},
-        "tmem-misuse", "may not allocate any more",
+        "tmem-misuse", "may not allocate anymore",
     ),
     "no dealloc": ({"DEALLOC": ""}, "tmem-misuse", "tcgen05.dealloc is missing"),
     "freed twice": ({"DEALLOC": DEALLOC + "\n" + DEALLOC}, "tmem-misuse", "or they are free already"),

@@ -199,7 +199,7 @@ BASE = {"over": "array", "sizes": [8, 5], "type": "f4", "texels": IMAGE.tolist()
 @pytest.mark.parametrize(
     ("job", "said"),
     [
-        ({"instruction": "f32.f32", "destroyed": 1}, "is no texture object any more: it was destroyed"),
+        ({"instruction": "f32.f32", "destroyed": 1}, "is no texture object anymore: it was destroyed"),
         ({"instruction": "f32.f32", "form": "1d"}, "The texture has 2 dimensions: this instruction takes others"),
         ({"instruction": "f32.f32", "over": "layers", "sizes": [8, 0, 5], "form": "a1d", "at": [[5, 0]]},
          "The texture has no such layer"),
