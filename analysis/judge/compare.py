@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from analysis.judge.arrays import Array, Floats, Tensor, from_floats, to_floats
 from analysis.judge.problem import Case, Problem, case_text
 
-MOST_RMS = 0.75  # of the root mean square of the bound: errors near the bound everywhere are a lower precision
+MOST_RMS = 0.75  # of errors divided by their bounds: errors near the bound everywhere are a lower precision
 LARGEST = {"f64": float(np.finfo(np.float64).max), "f32": float(np.finfo(np.float32).max), "f16": 65504.0}
 
 
@@ -48,7 +48,7 @@ def _wrong(tensor: Tensor, output: Array, expected: Floats, bound: Floats) -> tu
         wrong = np.where(special, ~same, ~(error <= bound)) & ~edge
         ratio = np.where(special | edge, 0, np.nan_to_num(error / np.maximum(bound, 1e-300), nan=np.inf))
         judged = ~special & ~edge
-        rms, allowed = (np.sqrt(np.mean(np.square(each[judged]))) if judged.any() else 0.0 for each in (error, bound))
+        rms = float(np.sqrt(np.mean(np.square(ratio[judged])))) if judged.any() else 0.0
     worst = float(ratio.max(initial=0.0))
     if wrong.any():
         first = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -57,11 +57,8 @@ def _wrong(tensor: Tensor, output: Array, expected: Floats, bound: Floats) -> tu
             f"must be {expected[first]:.9g} within {bound[first]:.3g}",
             worst,
         )
-    if allowed and rms > MOST_RMS * allowed:
-        return (
-            f"the root mean square of the errors is {rms / allowed:.2f} of that of the bound, at most {MOST_RMS}",
-            worst,
-        )
+    if rms > MOST_RMS:
+        return f"the root mean square of errors divided by their bounds is {rms:.2f}, at most {MOST_RMS}", worst
     return "", worst
 
 

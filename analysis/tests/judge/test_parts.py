@@ -56,6 +56,15 @@ def test_problems_accept_their_reference_and_no_answer_without_work(name: str) -
         assert problem.bytes_moved(case) > 0 and problem.operations(case) > 0
 
 
+def test_one_large_value_does_not_decide_the_precision() -> None:
+    """Its rounding error alone was more than three quarters of its bound in some replays."""
+    problem = load_problem("matmul")
+    for seed in range(1000):
+        inputs = problem.generate(problem.cases[1], "needle", np.random.default_rng(seed))
+        correct = from_floats(problem.reference(inputs, problem.cases[1])["c"], "f16")
+        assert wrong_values(problem, problem.cases[1], inputs, {"c": correct})[0] == "", seed
+
+
 CONSTANT = """
 import numpy as np
 from analysis.judge.problems.softmax import *
