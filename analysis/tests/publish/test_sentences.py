@@ -171,7 +171,7 @@ def test_the_readme_states_where_kernels_for_every_gpu_are_slow() -> None:
     ]
     text = page("README.md")
     assert f"reach {' to '.join(ends(varlen))} × FlashAttention-2 on packed sequences without a mask" in text
-    assert f"decode in {' to '.join(ends(times_of_decode()))} × the time of the Hopper kernel" in text
+    assert f"decoding takes {' to '.join(ends(times_of_decode()))} × the Hopper kernel's time" in text
 
 
 def test_the_page_of_gpus_states_what_the_record_holds() -> None:
