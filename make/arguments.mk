@@ -114,7 +114,7 @@ endif
 announce = $(if $(filter $(1),$(MAKECMDGOALS)),$(if $(wildcard $(2)),,$(info make: $(1) takes about $(3); \
 	each step is printed as it starts)))
 ifeq ($(MAKELEVEL)$(VER)$(findstring n,$(filter-out -%,$(firstword $(MAKEFLAGS)))),0)
-$(call announce,wheel,lib/libflashladder.so.1,2.5 minutes of processor time and 165 MB in build/)
+$(call announce,wheel,lib/libflashladder.so.1,5.5 minutes of processor time and 600 MB in build/)
 $(call announce,site,site/index.html,2 minutes of processor time and 60 MB beyond what make check builds)
 $(call announce,regs,$(BUILD)/regs$(SET),5 minutes of processor time and 160 MB in build/)
 endif
