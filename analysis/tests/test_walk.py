@@ -73,7 +73,7 @@ def walk(folder: Path, parent: str) -> str:
         if command.startswith("./fl new"):
             for goal in ("accept", "adopt"):
                 left = run(folder, f"make {goal} VER={version} WHY=early", status=2)
-                assert f'{source}: write what its header block says "FILL IN:" for' in left
+                assert f'{source}: fill in the lines of its header block that say "FILL IN:"' in left
                 assert not list((folder / "sass").glob(f"{version}.*"))  # nothing is recorded before
             write_idea(folder / source, archs[0])
     assert f"{source}: a copy of {parent}" in said["./fl new"]

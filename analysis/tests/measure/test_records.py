@@ -211,7 +211,7 @@ def test_any_value_at_any_path_is_read_or_refused(path: tuple[str, ...], value: 
     except RecordError as error:
         assert str(error).startswith("file:3")
     else:
-        assert hash(record.key()) is not None and record.run.get("id", "") == record.run_id
+        assert hash(record.key()) is not None and (record.run.get("id") or "") == record.run_id
 
 
 def test_merge_refuses_two_gpu_models(tmp_path: Path) -> None:
