@@ -223,8 +223,44 @@ class Tensor:
         swap[one], swap[other] = other, one
         return self.as_strided([self.shape[i] for i in swap], [self._stride[i] for i in swap])
 
+    def copy_(self, other: Tensor) -> Tensor:
+        assert self.shape == other.shape
+        self.copied = other
+        return self
+
     def is_contiguous(self) -> bool:
         return self._stride == strides_of(self.shape)
+
+    def contiguous(self) -> Tensor:
+        return self if self.is_contiguous() else Tensor(self.shape, self.dtype, str(self.device))
+
+    def tolist(self) -> list[int]:
+        return self.values
+
+    def fill_(self, value: float) -> Tensor:
+        self.filled = value
+        return self
+
+    def __ge__(self, other: Tensor) -> Tensor:
+        return self
+
+    __lt__ = __and__ = __ge__
+
+    def __getitem__(self, places: Any) -> Tensor:
+        """Slices of elements of 16 bits, and None for a new dimension."""
+        shape, stride, address, axis = [], [], self._address, 0
+        for index in places if isinstance(places, tuple) else (places,):
+            if index is None:
+                shape.append(1)
+                stride.append(1)
+                continue
+            first, end, _ = index.indices(self.shape[axis])
+            shape.append(max(end - first, 0))
+            stride.append(self._stride[axis])
+            address, axis = address + 2 * first * self._stride[axis], axis + 1
+        view = self.as_strided([*shape, *self.shape[axis:]], [*stride, *self._stride[axis:]])
+        view._address = address
+        return view
 
     def as_strided(self, shape: Sequence[int], stride: Sequence[int]) -> Tensor:
         view = Tensor(self.shape, self.dtype, str(self.device))
@@ -314,10 +350,16 @@ def fake_torch() -> Any:
     for name in ("float16", "bfloat16", "float32", "int32", "uint8", "uint64"):
         setattr(torch, name, f"torch.{name}")
     torch.is_grad_enabled = lambda: torch.grad and not Operator.running
+    torch.is_autocast_enabled = lambda kind: False
+    torch.arange = lambda count, *, device: Tensor((count,), "int64", str(device))
+    torch.where = lambda condition, one, other: one
     torch.ordered = False
     torch.are_deterministic_algorithms_enabled = lambda: torch.ordered
     torch.contiguous_format = "contiguous"
     torch.empty, torch.empty_like, torch.zeros = _empty, _empty_like, _empty
+    torch.empty_strided = lambda shape, stride, *, dtype, device: _empty(shape, dtype=dtype, device=device).as_strided(
+        shape, stride
+    )
     torch.autograd = SimpleNamespace(Function=_Function)
     torch.compiler = SimpleNamespace(is_compiling=lambda: torch.compiling)
     torch.cuda = SimpleNamespace(
@@ -467,6 +509,7 @@ def fake_cupy() -> Any:
     """A module with what the package uses of CuPy, on fake GPUs. `state` is the current GPU and stream."""
     cupy: Any = ModuleType("cupy")
     cupy.state = state = SimpleNamespace(gpu=0, stream=None, entered=0)
+    cupy.ndarray = CupyArray
     cupy.empty = lambda shape, dtype: CupyArray(shape, dtype, state.gpu, (state.gpu, state.stream))
     cupy.cuda = SimpleNamespace(
         get_current_stream=lambda gpu: SimpleNamespace(ptr=0x6000 + gpu),

@@ -147,10 +147,75 @@ def test_packed_sequences_are_one_call(package: Recorded, made: Any, ordered_by:
     assert given.workspace and (asked.dk_strides.seq, asked.dk_strides.head) == (2 * 64, 64)
 
 
+def test_a_call_on_packed_sequences_is_checked_and_keeps_log_sum_exp(package: Recorded, made: Any) -> None:
+    arrays = [Tensor(shape, "bfloat16", "cuda:1") for shape in PACKED]
+    starts = [Tensor((3,), "int32", "cuda:1") for _ in "qk"]
+    arrays[1].requires_grad = True
+    made.fl.attention_varlen(*arrays, *starts, 3, 7)
+    assert package.last.tensors.lse
+    package.launch.backward_problem.cache_clear()
+    calls, package.status.value = package.last.calls, UNSUPPORTED
+    try:
+        with pytest.raises(NotImplementedError, match="told to fail"):
+            made.fl.attention_varlen(*arrays, *starts, 3, 7)
+    finally:
+        package.status.value = 0
+    assert package.last.calls == calls
+    made.fl.attention_varlen(*arrays, *starts, 3, 7, window=(3, 0))
+    assert package.last.tensors.lse and package.last.problem.window_left == 3
+    context, _ = served(made, arrays)
+    context.refused = "reads log-sum-exp"
+    with pytest.raises(NotImplementedError, match="reads log-sum-exp"):
+        made.operators.serve.backward(context, None, None)
+
+
+def test_windows_soft_caps_lengths_and_sinks_are_handed_on(package: Recorded, made: Any) -> None:
+    """A gradient of sinks is at the position of sinks, by both ways."""
+    arrays, sinks = [Tensor(shape, "bfloat16", "cuda:1") for shape in PACKED], Tensor((4,), "float32", "cuda:1")
+    context, out = served(made, arrays, 5, sinks=sinks)
+    found = made.operators.serve.backward(context, Tensor(PACKED[0], "bfloat16", "cuda:1"), None)
+    gradients, dsinks = found[:3], found[8]
+    problem, given, asked = package.last.problem, package.last.tensors, package.gradients
+    assert (problem.windowed, problem.window_left, problem.window_right, problem.arrays) == (1, 5, -1, 3 + 32)
+    assert given.sinks == sinks.data_ptr() and asked.dsinks == dsinks.data_ptr() and given.o == out.data_ptr()
+    assert [asked.dq, asked.dk, asked.dv] == [one.data_ptr() for one in gradients]
+    q, k, v = tensors()
+    q.requires_grad, lengths = True, Tensor((2,), "int32", "cuda:1")
+    made.fl.attention(q, k, v, seqlens_k=lengths, softcap=30.0, window=(4, -1))
+    problem = package.last.problem
+    assert (problem.arrays, problem.softcap, problem.window_left) == (8, 30.0, 4) and package.last.tensors.lse
+
+
 def test_host_memory_has_no_workspace(package: Recorded, made: Any) -> None:
     context, _, _, dout = differentiated(made, tensors("cpu"), False, None, True, "best", False, False)
     made.operators.attention.backward(context, dout, None)
     assert package.last.tensors.workspace is None and package.last.stream is None
+
+
+def test_log_sum_exp_is_needed(made: Any) -> None:
+    context, _, _, dout = differentiated(made, tensors(), False, None, False, "best", False, False)
+    with pytest.raises(NotImplementedError, match="the backward pass reads log-sum-exp, and return_lse is False"):
+        made.operators.attention.backward(context, dout, None)
+
+
+def test_strides(package: Recorded, made: Any) -> None:
+    """A gradient has its tensor's layout if a kernel takes that; dout is copied if its layout differs from O's."""
+    q = Tensor((2, 4, 5, 64), "bfloat16", "cuda:1").transpose(1, 2)
+    k = Tensor(KV_SHAPE, "bfloat16", "cuda:1").as_strided(KV_SHAPE, (0, 128, 64, 1))
+    context, out, _, _ = differentiated(made, [q, k, tensors()[2]], False, None, True, "best", False, False)
+    dout = Tensor((2, 4, 5, 64), "bfloat16", "cuda:1").transpose(1, 2)
+    dq, dk, *_ = made.operators.attention.backward(context, dout, None)
+    assert dq.stride() == q.stride() and dk.stride() == (7 * 128, 128, 64, 1)
+    assert package.gradients.dq_strides.seq == 64 and package.gradients.dk_strides.batch == 7 * 128
+    assert package.gradients.dout != dout.data_ptr() and out.stride() == (5 * 256, 256, 64, 1)
+
+
+def test_the_operator_of_the_gradients_knows_its_results_without_memory(package: Recorded, made: Any) -> None:
+    calls, operator = package.last.calls, made.operators.attention_backward
+    arrays = tensors("meta")
+    found = operator.fake(arrays[0], *arrays, arrays[0], Tensor((2, 4, 5), "float32", "meta"), False, None, False)
+    assert [one.shape for one in found] == [SHAPE, KV_SHAPE, KV_SHAPE] and package.last.calls == calls
+    assert operator.name == "flashladder::attention_backward" and tuple(operator.mutates_args) == ()
 
 
 # ---- instead of PyTorch's own ----------------------------------------------------------------------------------------

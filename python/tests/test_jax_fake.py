@@ -72,6 +72,19 @@ def test_what_is_no_array_is_known_to_jit(made: Any) -> None:
     assert made.jax.static == {"jit": (3,), "vjp": (3,)}
 
 
+def test_gradients_are_asked_of_an_operation_of_their_own(made: Any) -> None:
+    shapes = (2, 70, 4, 64), (2, 90, 2, 64), (2, 90, 2, 64)
+    q, k, v = (np.zeros(shape, np.float16).view(Array) for shape in shapes)
+    chosen = Options(causal=True, scale=0.5, ordered=True)
+    outputs, kept = made.jax.keep(q, k, v, chosen)
+    assert [one.shape for one in outputs] == [q.shape]
+    gradients = made.jax.backward(chosen, kept, [q])
+    name, _, arrays, attributes = made.jax.calls[-1]
+    assert name == "flashladder_backward" and [one.shape for one in gradients] == list(shapes)
+    assert [one.shape for one in arrays] == [shapes[0], *shapes, shapes[0], (2, 4, 70)]
+    assert attributes == {"causal": 1, "deterministic": 1, "scale": 0.5, "version": "best"}
+
+
 def test_gradients_of_packed_sequences_are_one_call_with_the_offsets(made: Any) -> None:
     """The workspace has a Q block of 128 rows for each sequence more than the rows have."""
     shapes = (150, 4, 64), (90, 2, 64), (90, 2, 64)
@@ -110,7 +123,53 @@ def test_lengths_and_windows_are_handed_on_in_the_order_of_their_bits(made: Any)
         made.attention(*given, seqlens_k=lengths.astype(np.int64))
 
 
+def test_scales_of_e4m3_are_handed_on(package: Recorded, made: Any) -> None:
+    given, of_q = arrays(np.int8), np.arange(1, 5, dtype=np.float32).view(Array)
+    options = {"q_scale": of_q, "v_scale": 0.5, "causal": True, "accurate": True, "dtype": "float16"}
+    out, lse = made.attention_e4m3(*given, **options, return_lse=True)
+    package.package.attention_e4m3(*given, **options)
+    for name, _, inputs, attributes in made.jax.calls:
+        assert name == "flashladder_serve" and all(one is other for one, other in zip(inputs[:3], given, strict=True))
+        assert [list(scales) for scales in inputs[3:]] == [[0.5, 0.5], [1, 2, 3, 4]]
+        wanted = {"causal": 1, "arrays": 128 | 256, "sums": 1, "scale_keys": 0, "windowed": 0, "split_keys": 0}
+        assert {number: attributes[number] for number in wanted} == wanted
+        assert type(attributes["sums"]) is type(attributes["scale_keys"]) is np.int32
+    assert (out.shape, out.dtype, lse.shape, lse.dtype) == (SHAPE, np.float16, (2, 4, 5), np.float32)
+
+
+def test_blocks_of_keys_have_scales_of_e4m3(made: Any) -> None:
+    of_blocks = np.arange(4, dtype=np.float32).reshape(2, 2, 1).view(Array)
+    made.attention_e4m3(*arrays(np.int8), scale_keys=32, k_scale=of_blocks)
+    ((_, _, inputs, attributes),) = made.jax.calls
+    assert list(inputs[3]) == [0, 1, 2, 3] and (attributes["scale_keys"], attributes["sums"]) == (32, 0)
+    with pytest.raises(ValueError, match=r"k_scale has the shape \(2, 2, 1\): \(2, 2, 2\) is needed"):
+        starts = np.zeros(3, np.int32).view(Array)
+        q, k, v = (one[0] for one in arrays(np.int8))
+        made.attention_e4m3(
+            q, k, v, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=5, max_seqlen_k=33, scale_keys=32,
+            k_scale=of_blocks,
+        )  # fmt: skip
+
+
 BYTES = np.int8  # float8_e4m3fn here
+
+
+def test_a_cache_of_e4m3_is_handed_on_with_its_scales(made: Any) -> None:
+    q, k, v = (one.astype(kind) for one, kind in zip(arrays(), (np.float16, BYTES, BYTES), strict=True))
+    k, v = (np.repeat(one[:, :1], 16, axis=1) for one in (k, v))  # pages of 16 rows
+    keys, table = np.array([5, 7], np.int32).view(Array), np.zeros((2, 3), np.int32).view(Array)
+    of_k = np.array([0.25, 4], np.float32).view(Array)
+    out, lse = made.attention_with_cache(q, k, v, keys, table, k_scale=of_k, v_scale=0.5, causal=True, return_lse=True)
+    ((name, _, inputs, attributes),) = made.jax.calls
+    assert name == "flashladder_serve"
+    assert all(one is other for one, other in zip(inputs[:5], (q, k, v, keys, table), strict=True))
+    assert [list(scales) for scales in inputs[5:]] == [[0.25, 4], [0.5, 0.5]]
+    assert attributes["arrays"] == 8 | 16 | 64 | 128 and attributes["causal"] == 1 and "sums" not in attributes
+    assert (out.shape, out.dtype, lse.shape) == (SHAPE, np.float16, (2, 4, 5))
+    one_of_all = np.array([3], np.float32).view(Array)
+    made.attention_with_cache(q, k, v, keys, v_scale=one_of_all)
+    *_, inputs, attributes = made.jax.calls[-1]
+    assert attributes["arrays"] == 8 | 128 and list(inputs[4]) == [3, 3]
 
 
 def test_packed_sequences_of_e4m3_are_not_those_that_have_gradients(made: Any) -> None:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_frameworks import Recorded, Tensor, fake_torch
+from fake_frameworks import Recorded, Stream, Tensor, fake_torch
 
 SHAPE, KV_SHAPE = (2, 5, 4, 64), (2, 7, 2, 64)
 FP16, BF16, DEVICE_MEMORY, HOST_MEMORY = 0, 1, 0, 1
@@ -63,6 +63,17 @@ def test_a_call_hands_everything_on(package: Recorded, made: Any, way: str) -> N
     assert package.last.stream == 0x5001  # the current one of GPU 1
     assert (out.shape, out.dtype, str(out.device)) == (SHAPE, "torch.bfloat16", "cuda:1")
     assert (lse.shape, lse.dtype, str(lse.device)) == ((2, 4, 5), "torch.float32", "cuda:1")
+
+
+def test_strides_of_all_four(package: Recorded, made: Any, way: str) -> None:
+    """Each its own: of heads before rows, of a slice, of a packed tensor, and of the contiguous result."""
+    q = Tensor((2, 4, 5, 64)).transpose(1, 2)
+    k = Tensor(KV_SHAPE).as_strided(KV_SHAPE, (9 * 128, 128, 64, 1))
+    v = Tensor(KV_SHAPE).as_strided(KV_SHAPE, (21 * 128, 3 * 128, 64, 1))
+    made.fl.attention(q, k, v)
+    assert [package.steps(name) for name in "qkvo"] == [
+        (4 * 5 * 64, 64, 5 * 64), (9 * 128, 128, 64), (21 * 128, 3 * 128, 64), (5 * 4 * 64, 4 * 64, 64)
+    ]  # fmt: skip
 
 
 def test_what_is_not_asked_for_is_not_handed_on(package: Recorded, made: Any, way: str) -> None:
@@ -126,6 +137,17 @@ def test_the_operator_names_what_is_wrong(
     with pytest.raises(error, match=message):
         made.operator(**arguments)
     assert package.last.calls == calls
+
+
+def test_tensors_that_lie_nowhere_are_named(made: Any) -> None:
+    with pytest.raises(ValueError, match="q is on xpu:0, not on a CUDA device or in host memory"):
+        made.operator(*tensors("xpu:0"))
+
+
+def test_one_element_may_have_any_stride(package: Recorded, made: Any) -> None:
+    narrow = Tensor((1, 5, 4, 1)).as_strided((1, 5, 4, 1), (20, 4, 1, 7))
+    made.operator(narrow, narrow, narrow)
+    assert package.last.problem.d_head == 1
 
 
 def test_arguments_are_named(made: Any, way: str) -> None:
@@ -200,6 +222,38 @@ def test_it_takes_the_place_of_flash_attention(made: Any, registration: Any) -> 
     assert (function, key, with_keyset) == (registration.forward, "CUDA", True)
     registration.remove()
     assert registration.library is None
+
+
+def test_it_computes_what_the_kernels_do(package: Recorded, made: Any, registration: Any) -> None:
+    query, key, value = heads_first()
+    out, lse, *rest = registration.forward("keys", query, key, value, 0.0, True, False, scale=0.5)
+    problem, given = package.last.problem, package.last.tensors
+    assert (problem.causal, problem.scale, problem.seq_q, problem.seq_k, problem.heads) == (1, 0.5, 5, 7, 4)
+    assert [given.q, given.k, given.v, given.o, given.lse] == [one.data_ptr() for one in (query, key, value, out, lse)]
+    assert out.stride() == query.stride() and package.steps("o") == (4 * 5 * 64, 64, 5 * 64)
+    assert (lse.shape, lse.dtype, str(lse.device)) == ((2, 4, 5), "torch.float32", "cuda:1")
+    assert rest[:4] == [None, None, 5, 7]
+    seed, offset, debug_mask = rest[4:]
+    assert (seed.shape, seed.dtype, offset.shape) == ((2,), "torch.uint64", ())
+    assert (debug_mask.shape, debug_mask.dtype) == ((0,), "torch.bfloat16")
+    assert package.last.stream == Stream.current + 1 and not made.torch.originals
+
+
+def test_it_hands_the_rest_back(package: Recorded, made: Any, registration: Any) -> None:
+    query, key, value = heads_first()
+    calls = package.last.calls
+    odd = Tensor((2, 4, 5, 64), "float32", "cuda:1")
+    for arrays, options in (
+        ((query, key, value), {"dropout_p": 0.1}),
+        ((query, key, value), {"return_debug_mask": True}),
+        ((odd, odd, odd), {}),
+    ):
+        assert registration.forward("keys", *arrays, **options, scale=0.5) == "PyTorch's own"
+        name, key_, keyset, given, last = made.torch.originals.pop()
+        wanted = {"dropout_p": 0.0, "is_causal": False, "return_debug_mask": False} | options
+        assert (name, key_, keyset) == ("aten::_scaled_dot_product_flash_attention", "CUDA", "keys")
+        assert given == (*arrays, *wanted.values()) and last == {"scale": 0.5}
+    assert package.last.calls == calls
 
 
 @pytest.mark.parametrize(("status", "own"), [(1, False), (2, True), (3, True), (4, True)])
