@@ -151,6 +151,13 @@ def test_host_flags_rebuild_host_objects_only(tree: Path, tmp_path: Path) -> Non
     assert not any(name.endswith((".ptx", ".cubin")) for name in changed)
 
 
+@pytest.mark.long
+def test_device_flags_rebuild_device_code_only(tree: Path) -> None:
+    changed = rebuilt(tree, "NVCCFLAGS=-DNOTHING")
+    assert CHAIN <= changed and "main.o" not in changed and "stats.o" not in changed
+    make(tree, "v01")
+
+
 def test_archs_embed_what_is_asked_for(tree: Path) -> None:
     complete(tree)
     changed = rebuilt(tree, "ARCHS=80")

@@ -19,6 +19,12 @@ HONEST, WRONG, IMPOSSIBLE = 0, 1, 3
 SHORT = ("--runs", "3", "--check", "all")
 
 
+def test_an_honest_kernel_passes(driver: str) -> None:
+    done = on_fake(driver, "", *SHORT, "--json", "-")
+    (record,) = records(done)
+    assert done.returncode == HONEST and record["check"]["pass"] and record["check"]["pass_after"]
+
+
 @pytest.mark.parametrize(
     ("cheat", "when"),
     [

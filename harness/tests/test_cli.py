@@ -385,6 +385,15 @@ def test_a_trace_of_nothing_is_an_error() -> None:
     assert done.returncode == 2 and "lines=9000-9100': no such instruction ran" in done.stderr
 
 
+def test_a_full_disk_is_an_error() -> None:
+    done = run("--backend", "emu", *SMALL, "--json", "/dev/full")
+    assert done.returncode == 3 and "/dev/full" in done.stderr and "No space left" in done.stderr
+    with Path("/dev/full").open("w") as full:
+        command = [str(V01), "--backend", "emu", *SMALL]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=600, cwd=ROOT)
+    assert done.returncode == 3 and "standard output" in done.stderr
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--list"], ["--info"]])
 def test_a_full_standard_output_is_an_error(arguments: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
