@@ -660,7 +660,7 @@ void emu_global_map_use(cta *m, const warp *w, int lane, uint64_t address) {
     emu_report(
         m, EMU_MISSING_PROXY_FENCE, UINT32_MAX, w, lane, -1, address,
         "This copy uses the tensor map at %s, which this kernel has written, without a fence.proxy.tensormap.\n"
-        "A thread that is ordered after the write executes fence.proxy.tensormap::generic.acquire.gpu [map], 128 "
+        "A thread that is ordered after the write must execute fence.proxy.tensormap::generic.acquire.gpu [map], 128 "
         "before the copy.",
         where);
 }

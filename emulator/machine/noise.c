@@ -99,7 +99,7 @@ static inline uint64_t digit_high_f64(uint64_t bits) {
     X(rcp_high_f64, high_f64)                                                                                          \
     X(rsqrt_high_f64, high_f64)
 
-/* Those of exact instructions. min and max are missing, because PTX says which NaN they return. */
+/* Lane functions of exact instructions. min and max are missing, because PTX says which NaN they return. */
 #define IN_F32(X, name)                                                                                                \
     X(name##_f32, f32)                                                                                                 \
     X(name##_f32_ftz, f32)

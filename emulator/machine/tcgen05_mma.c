@@ -323,9 +323,9 @@ void emu_tensor_index_lanes(const tensor_product *p, uint32_t row, uint32_t lane
     lanes[1] = p->element_bytes == 1 ? lanes[0] : emu_tensor_row_lane(p, row | 8u);
 }
 
-/* The indices of a row along k. Of bytes they are two columns of its lane. Of f16 and tf32 one column has those of rows
- * r and r + 8, as lower and upper halves, in lane r for the first half of k and in lane r + 8 for the second, as CuTe
- * has them. */
+/* Take the indices of a row along k. For bytes they are in two columns of the row's lane. For f16 and tf32, one column
+ * has the indices of rows r and r + 8 in its lower and upper halves: lane r for the first half of k and lane r + 8 for
+ * the second, as in CuTe. */
 static void take_indices(const cta *at, const tensor_product *p, const tensor_job *job, uint32_t row,
                          uint32_t words[2]) {
     const uint32_t first = tensor_lane(job->indices), column = tensor_column(job->indices) + p->index_id;

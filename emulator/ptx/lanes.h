@@ -44,7 +44,8 @@ typedef struct conversion {
 
 /* False where the emulator has none. */
 bool emu_find_conversion(const conversion_request *request, conversion *way);
-/* Of cvt.rs: r[0] = r[1] above r[2], rounded by the random bits r[3]; NULL if there is none. */
+/* Function of a cvt.rs, which rounds r[1] and r[2] by the random bits r[3] into the upper and lower half of r[0]; NULL
+ * if there is none. */
 lane_function *emu_find_stochastic(const char *to, bool relu, bool finite);
 /* Function of a testp, as emu_find_compare(): it reads the first of its two sources. */
 compare_function *emu_find_test(const char *property, const type_info *type, uint8_t *wanted);

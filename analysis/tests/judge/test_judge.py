@@ -140,7 +140,7 @@ def test_a_kernel_that_is_right_for_small_shapes_alone_is_found_at_the_timed_sha
     assert verdict.reservations[0].evidence.startswith("8 of 64 CTAs wrote 0 of "), verdict.as_text()
 
 
-# What the page does not promise: a submission that shows it, and its verdict in spite of that.
+# Each thing that the page does not promise: a submission that shows it, and the verdict that it gets nevertheless.
 HOLES = {
     "Speed": (
         "from kernels import softmax\ndef custom_kernel(data): return softmax(data, softmax(data, softmax(data)))",
