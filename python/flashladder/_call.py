@@ -511,7 +511,7 @@ def _check_shapes(layouts: dict[str, Layout], axes: str, same_batch: bool = True
             what = ("batch", "", "", "d_head")[axis]
             raise ValueError(f"{what} of k is {k[axis]} and of q {q[axis]}: they must be equal; the axes are {axes}")
     if k[2] and q[2] % k[2]:
-        raise ValueError(f"heads of k are {k[2]} and of q {q[2]}: they must divide them; the axes are {axes}")
+        raise ValueError(f"heads of k are {k[2]} and of q {q[2]}: k must divide q; the axes are {axes}")
     if "out" in layouts and layouts["out"].shape != q:
         raise ValueError(f"out has the shape {layouts['out'].shape} and q {q}: they must be equal")
     if "out" in layouts and overlaps_itself(layouts["out"].shape, layouts["out"].strides):

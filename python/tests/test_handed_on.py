@@ -194,7 +194,7 @@ BAD: list[tuple[str, tuple[Any, Any, Any], dict[str, Any], str]] = [
         "heads first",
         (host((2, 3, 4, 64)), host((2, 2, 5, 64)), host((2, 2, 5, 64))),
         {},
-        r"heads of k are 5 and of q 4: they must divide them; the axes are \[batch, seq, heads, d_head\]",
+        r"heads of k are 5 and of q 4: k must divide q; the axes are \[batch, seq, heads, d_head\]",
     ),
     (
         "short rows of v",
