@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 SOURCE = Path(__file__).parent / "real_faults.cu"
 
@@ -17,6 +21,16 @@ class Fault:
     args: str  # as ptxrun takes them: TYPE:VALUE, out:TYPE:COUNT or buf:TYPE:COUNT[:ramp]
     grid: int = 1
     options: tuple[str, ...] = ()  # of ptxrun
+    right: Callable[[], Any] | None = None  # the output, where a wrong one is all that is found
+    overlaps: bool = False  # the kernel NAME_before, which is launched first, with the same arguments
+
+
+def product() -> Any:
+    """Of the halves 0, 1, 2, ... as matrices."""
+    A, B = (
+        np.arange(rows * columns, dtype=np.float32).reshape(rows, columns) for rows, columns in ((64, 16), (16, 24))
+    )
+    return A @ B
 
 
 FAULTS = [
@@ -52,12 +66,25 @@ FAULTS = [
     Fault("relaxed_barrier", "race", "another thread", 64, "out:u32:128 buf:u32:1:ramp", grid=2),
     Fault("cleared_mailbox", "race", "of the CTA with rank", 32, "out:u32:64", grid=2),
     Fault("missed_phase", "deadlock", "none can free another", 64, "out:u32:256"),
+    Fault("no_arrival", "deadlock", "needs 1 of 1 arrivals", 32, "out:u32:32 buf:u32:32:ramp"),
+    Fault("early_partition", "race", "griddepcontrol.wait", 64, "out:u32:64 buf:u32:64:ramp buf:u32:64", overlaps=True),
     Fault("constant_load", "race", "ld.global.nc", 64, "out:f32:64 buf:f32:64"),
     Fault("table_read_back", "race", "global memory", 64, "out:u32:64 buf:u32:64"),
     Fault(
         "single_buffer", "async-in-flight", "a wgmma or a bulk copy may still read it", 128, "out:f32:512 buf:u32:512"
     ),
     Fault("two_groups", "async-in-flight", "a wgmma", 256, "out:f32:1024 buf:u32:512"),
+    Fault(
+        "stored_tiles", "missing-proxy-fence", "without a fence.proxy.async in between", 128, "out:f32:512 buf:u32:512"
+    ),
+    Fault(
+        "narrow_tile",
+        "elements differ",
+        "--expect",
+        128,
+        "out:f32:1536 buf:f16:1024:ramp buf:f16:384:ramp",
+        right=product,
+    ),
     Fault("retired_early", "race", "global memory", 64, "out:u32:64 buf:u32:2 buf:u32:1", grid=2),
     Fault("neighbor_adds", "race", "another thread", 64, "out:u32:64"),
     Fault("copied_too_early", "race", "another thread read", 64, "out:u32:64 buf:u32:256:ramp"),

@@ -1,4 +1,4 @@
-/* real_faults.cu - races and hangs of public projects, cut down to kernels of a screen each: docs/internals.md.
+/* real_faults.cu - faults of public projects, cut down to kernels of a screen each: docs/internals.md.
  *
  *     ptxrun real_faults.cu --entry store_ring_faulty --block 128 --arg out:u32:512 -- -arch=compute_90a -std=c++17
  *
@@ -532,6 +532,43 @@ __device__ void missed_phase(uint32_t *out) {
 }
 FAULT(missed_phase, (uint32_t *out), out)
 
+/* The copy brings the bytes that the mbarrier expects, but the phase also waits for an arrival. */
+template <bool repaired>
+__device__ void no_arrival(uint32_t *out, const uint32_t *in) {
+    __shared__ alignas(128) uint32_t tile[32];
+    __shared__ uint64_t full;
+    if (threadIdx.x == 0) {
+        mbarrier_init(&full, 1);
+        if (repaired)
+            mbarrier_arrive_expect_tx(&full, sizeof tile);
+        else
+            asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&full)),
+                         "n"(sizeof tile)
+                         : "memory");
+        bulk_load(tile, in, sizeof tile, &full);
+    }
+    __syncwarp();
+    mbarrier_wait(&full, 0);
+    out[threadIdx.x] = tile[threadIdx.x];
+}
+FAULT(no_arrival, (uint32_t *out, const uint32_t *in), out, in)
+
+/* ---- a launch that may begin before the one before it has ended ---- */
+
+/* The kernel before partitions the keys. This one waits for it, but has read the partition by then. */
+extern "C" __global__ void early_partition_before(uint32_t *out, const uint32_t *keys, uint32_t *partition) {
+    partition[threadIdx.x] = 63 - threadIdx.x;
+}
+
+template <bool repaired>
+__device__ void early_partition(uint32_t *out, const uint32_t *keys, const uint32_t *partition) {
+    if (repaired) asm volatile("griddepcontrol.wait;" ::: "memory");
+    const uint32_t from = *(const volatile uint32_t *)(partition + threadIdx.x);
+    if (!repaired) asm volatile("griddepcontrol.wait;" ::: "memory");
+    out[threadIdx.x] = keys[from % 64];
+}
+FAULT(early_partition, (uint32_t *out, const uint32_t *keys, const uint32_t *partition), out, keys, partition)
+
 /* ---- global memory that a CTA reads back ---- */
 
 /* A row that another warp stored is read through the path for constant data. */
@@ -610,6 +647,53 @@ __device__ void two_groups(float *out, const uint4 *in) {
     for (int i = 0; i < 4; i++) out[4 * t + i] = d[i];
 }
 FAULT(two_groups, (float *out, const uint4 *in), out, in)
+
+/* Threads store both tiles, and the product reads them through the async proxy after nothing but a barrier. */
+template <bool repaired>
+__device__ void stored_tiles(float *out, const uint4 *in) {
+    __shared__ alignas(128) uint4 A[128], B[16];
+    const int t = threadIdx.x;
+    float d[4] = {0, 0, 0, 0};
+    A[t] = in[t];
+    if (t < 16) B[t] = in[t];
+    if (repaired) fence_proxy_async();
+    __syncthreads();
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "l"(descriptor(A)), "l"(descriptor(B)));
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    for (int i = 0; i < 4; i++) out[4 * t + i] = d[i];
+}
+FAULT(stored_tiles, (float *out, const uint4 *in), out, in)
+
+/* B has 24 columns, and its rows follow each other. The descriptor describes panels of 8 columns, with 16 bytes a row.
+ */
+template <bool repaired>
+__device__ void narrow_tile(float *out, const uint4 *A_rows, const uint4 *B_rows) {
+    __shared__ alignas(128) uint4 A[128], B[48];
+    const int t = threadIdx.x, row = t / 2, panel = t % 3;
+    float d[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    A[row / 8 * 16 + t % 2 * 8 + row % 8] = A_rows[t];
+    if (t < 48) B[repaired ? panel * 16 + t / 3 : t] = B_rows[t];
+    fence_proxy_async();
+    __syncthreads();
+    const uint64_t panels = (uint64_t)(shared_address(B) >> 4) | (uint64_t)8 << 16 | (uint64_t)16 << 32;
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.mma_async.sync.aligned.m64n24k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, "
+                 "%11}, %12, %13, 1, 1, 1, 0, 1;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11])
+                 : "l"(descriptor(A)), "l"(panels));
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    for (int i = 0; i < 12; i++) {
+        const int m = t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8, n = i / 4 * 8 + t % 4 * 2 + i % 2;
+        out[24 * m + n] = d[i];
+    }
+}
+FAULT(narrow_tile, (float *out, const uint4 *A, const uint4 *B), out, A, B)
 
 /* Thread 0 counts its CTA as done while other threads still add to the counts that the last CTA reads. */
 template <bool repaired>

@@ -23,7 +23,8 @@ SECONDS = 40  # for a kernel that hangs
 AT_ONCE = 8  # runs: most of their time is the start of a process
 MACHINE = "machine.txt"
 SUMMARY = re.compile(r"^========= (?:ERROR|RACECHECK) SUMMARY: (\d+) ", re.M)
-TYPES = {"u32": np.uint32, "i32": np.int32, "f32": np.float32}
+TYPES = {"u32": np.uint32, "i32": np.int32, "f32": np.float32, "f16": np.float16}
+PROGRAMMATIC_STREAM_SERIALIZATION = 6  # a CUlaunchAttributeID
 
 
 # ---- one launch ----
@@ -49,19 +50,42 @@ def argument(driver: ctypes.CDLL, spec: str) -> ctypes.Array[ctypes.c_char]:
     return ctypes.create_string_buffer(bytes(address))
 
 
+class Attribute(ctypes.Structure):
+    """CUlaunchAttribute."""
+
+    _fields_ = [("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int * 16)]
+
+
+class Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [
+        ("sizes", ctypes.c_uint * 6),  # grid and block
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(Attribute)),
+        ("attribute_count", ctypes.c_uint),
+    ]
+
+
 def launch(ptx: Path, kernel: str) -> None:
-    """As test_real_faults.py launches it."""
+    """As test_real_faults.py launches it. A launch that overlaps may begin before the kernel before it has ended."""
     fault = next(each for each in FAULTS if kernel.rpartition("_")[0] == each.name)
     driver = ctypes.CDLL("libcuda.so.1")
-    context, module, function = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    context, module = ctypes.c_void_p(), ctypes.c_void_p()
     call(driver, "cuInit", 0)
     call(driver, "cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
     call(driver, "cuCtxSetCurrent", context)
     call(driver, "cuModuleLoadData", ctypes.byref(module), ptx.read_bytes() + b"\0")
-    call(driver, "cuModuleGetFunction", ctypes.byref(function), module, kernel.encode())
     held = [argument(driver, spec) for spec in fault.args.split()]
     pointers = (ctypes.c_void_p * len(held))(*(ctypes.addressof(each) for each in held))
-    call(driver, "cuLaunchKernel", function, fault.grid, 1, 1, fault.block, 1, 1, 0, None, pointers, None)
+    attribute = Attribute(PROGRAMMATIC_STREAM_SERIALIZATION, 0, (ctypes.c_int * 16)(1))
+    for name in [f"{fault.name}_before", kernel] if fault.overlaps else [kernel]:
+        function = ctypes.c_void_p()
+        call(driver, "cuModuleGetFunction", ctypes.byref(function), module, name.encode())
+        sizes = (ctypes.c_uint * 6)(fault.grid, 1, 1, fault.block, 1, 1)
+        config = Config(sizes, 0, None, ctypes.pointer(attribute), fault.overlaps and name == kernel)
+        call(driver, "cuLaunchKernelEx", ctypes.byref(config), function, pointers, None)
     call(driver, "cuCtxSynchronize")
 
 

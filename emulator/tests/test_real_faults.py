@@ -26,7 +26,20 @@ def ptx(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(SOURCE, tmp_path_factory.mktemp("faults"), "compute_90a")
 
 
+def launched(kernel: str, ptx: Path, *options: object) -> subprocess.CompletedProcess[str]:
+    """By the driver API, as for compute-sanitizer."""
+    script = ROOT / "emulator/suite/real_faults.py"
+    command = [ROOT / "bin/emulated-gpu", *options, sys.executable, script, "launch", ptx, kernel]
+    return subprocess.run([*map(str, command)], capture_output=True, text=True)
+
+
 def run(fault: Fault, ptx: Path, kind: str, *options: object) -> subprocess.CompletedProcess[str]:
+    if fault.overlaps:
+        return launched(f"{fault.name}_{kind}", ptx, *options)
+    if fault.right:
+        right = ptx.parent / fault.name
+        right.write_bytes(fault.right().tobytes())
+        options = (*options, "--expect", f"0={right}")
     args = [word for spec in fault.args.split() for word in ("--arg", spec)]
     entry = f"{fault.name}_{kind}"
     return ptxrun(ptx, "--entry", entry, "--grid", fault.grid, "--block", fault.block, *args, *fault.options, *options)
@@ -35,7 +48,7 @@ def run(fault: Fault, ptx: Path, kind: str, *options: object) -> subprocess.Comp
 @BY_NAME
 def test_faulty_kernel_is_reported(fault: Fault, ptx: Path) -> None:
     done = run(fault, ptx, "faulty")
-    found = re.search(r"^\d+ findings?: (.*)$", done.stderr, re.M)
+    found = re.search(r"^(?:\d+ findings?|kernel \w+|--expect \S+): (.*)$", done.stderr, re.M)
     assert done.returncode in (1, 3) and found, done.stderr
     assert fault.found in found[1], done.stderr
     assert fault.says in done.stderr, done.stderr
@@ -55,7 +68,6 @@ def test_every_fault_is_told() -> None:
 
 @pytest.mark.parametrize(("kernel", "status"), [("barrier_in_branch_faulty", 1), ("maximum_scratch_repaired", 0)])
 def test_the_sanitizer_s_program_launches_as_ptxrun_does(kernel: str, status: int, ptx: Path) -> None:
-    command = [ROOT / "bin/emulated-gpu", sys.executable, ROOT / "emulator/suite/real_faults.py", "launch", ptx, kernel]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = launched(kernel, ptx)
     assert done.returncode == status, done.stderr
     assert ("divergent-sync" in done.stderr) == (status == 1), done.stderr
