@@ -90,7 +90,7 @@ uint32_t emu_on_global_read(cta *m, warp *w, int lane, uint64_t address, uint32_
     emu_check_launch_before(m, w, lane, address, bytes, "reads");
     lock_races(m);
     if (order & ORDER_STRONG && !(w->stale >> lane & 1)) emu_global_learn(m, w, lane, address, order);
-    if (o && o->flags & FLAG_CONSTANT) emu_global_constant_read(m, w, lane, address, bytes);
+    if (o && o->flags & FLAG_CONSTANT) emu_global_constant_read(m, w, lane, o, address, bytes);
     emu_global_read(m, w, lane, address, bytes, o && o->flags & FLAG_GUESS ? order | ORDER_STRONG : order);
     const uint32_t unwritten = emu_global_unwritten(m, address, bytes);
     unlock_races(m);

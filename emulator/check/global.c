@@ -111,7 +111,7 @@ static uint32_t narrowest_access(const entry *code) {
     uint32_t bytes = 16;
     for (size_t i = 0; i < code->op_count; i++) {
         const op *o = &code->ops[i];
-        const bool global = o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC; /* as of a surface */
+        const bool global = o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC || o->space == SPACE_CONST;
         uint32_t own = 16;
         if (o->kind == OP_LOAD || o->kind == OP_STORE || o->kind == OP_ATOMIC) own = (uint32_t)o->bytes * o->vector;
         if (o->kind == OP_SURFACE) own = o->bytes * (uint32_t)o->immediate;
@@ -348,18 +348,24 @@ static void check_covered(cta *m, const warp *w, int lane, uint64_t address, glo
         check(m, w, lane, address, &old->note, old->rank, now, old->note.who & WHO_ATOMIC ? "updated" : "wrote");
 }
 
-static void report_constant(cta *m, const warp *w, int lane, uint64_t address, uint32_t who) {
+static void report_constant(cta *m, const warp *w, int lane, const op *o, uint64_t address, uint32_t who) {
     char where[160];
+    const bool texture = o->kind == OP_TEXTURE, constant = o->space == SPACE_CONST;
     emu_describe_global(m, address, where, sizeof where);
-    emu_report(
-        m, EMU_RACE, who_instruction(who), w, lane, (int)who_thread(who), address,
-        "A race in global memory at %s: this thread reads by ld.global.nc what this kernel wrote, and no barrier "
-        "orders such a load, which may return an older value from a cache.\n"
-        "Read it by ld.global: without __ldg() and without const __restrict__.",
-        where);
+    emu_report(m, EMU_RACE, who_instruction(who), w, lane, (int)who_thread(who), address,
+               "A race in global memory at %s: this thread reads by %s what this kernel wrote, and no barrier or fence "
+               "orders such a load, which may return an older value from a cache.\n"
+               "%s",
+               where,
+               texture    ? "a texture"
+               : constant ? "ld.const"
+                          : "ld.global.nc",
+               texture    ? "Read it by a surface or by ld.global, or write it in an earlier launch."
+               : constant ? "Write constants in an earlier launch or a copy, or read global memory instead."
+                          : "Read it by ld.global: without __ldg() and without const __restrict__.");
 }
 
-void emu_global_constant_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
+void emu_global_constant_read(cta *m, const warp *w, int lane, const op *o, uint64_t address, uint32_t bytes) {
     race_table *t = m->cluster->races;
     if (!t) return;
     for (uint64_t at = address; at < address + bytes;) {
@@ -368,7 +374,7 @@ void emu_global_constant_read(cta *m, const warp *w, int lane, uint64_t address,
         const global_cell *cell = of ? &of->cells[at % PAGE_BYTES >> shift] : NULL;
         if (cell && cell->write.time &&
             emu_is_before(m, w, lane, &cell->write, cell->write_rank)) { /* else it is a plain race */
-            report_constant(m, w, lane, at, cell->write.who);
+            report_constant(m, w, lane, o, at, cell->write.who);
             return;
         }
         at = ((at >> shift) + 1) << shift;

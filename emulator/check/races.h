@@ -176,8 +176,8 @@ void emu_global_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t
 void emu_global_write(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order,
                       const uint8_t *data, const uint8_t *there);
 void emu_global_update(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order, bool asks);
-/* A load that is .nc: whether this kernel wrote there before. */
-void emu_global_constant_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes);
+/* A load with FLAG_CONSTANT: whether this kernel wrote there before. */
+void emu_global_constant_read(cta *m, const warp *w, int lane, const op *o, uint64_t address, uint32_t bytes);
 /* An access by a bulk copy that a thread issues, to contiguous elements. A write lasts until the thread has waited for
  * the whole copy; without data it updates what is there. */
 void emu_global_copy_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes);

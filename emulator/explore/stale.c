@@ -105,15 +105,14 @@ static granule *find_granule(struct stale_values *s, uint64_t key, bool add) {
 
 /* Addresses of global memory, and of the shared memory of a CTA. */
 static uint64_t key_of(cta *m, const op *o, uint64_t address) {
-    if (effective_space(o, address) == SPACE_GLOBAL) return address / GRANULE + 1;
+    if (is_in_global(o, address)) return address / GRANULE + 1;
     uint32_t local = (uint32_t)address;
     const cta *at = o->space == SPACE_SHARED ? m : emu_owner(m, local, &local);
     return 1ull << 63 | (at->cta_index << 20 | local / GRANULE);
 }
 
 static bool is_kept(const op *o, uint64_t address) {
-    const state_space space = effective_space(o, address);
-    return space == SPACE_GLOBAL || space == SPACE_SHARED;
+    return is_in_global(o, address) || effective_space(o, address) == SPACE_SHARED;
 }
 
 /* ---- order ---- */
@@ -135,9 +134,10 @@ static const kept_write *write_of(const granule *g, uint32_t version) {
     return &g->writes[version % WRITES];
 }
 
-/* The earliest version that a load may return. */
-static uint32_t least_version(cta *m, const warp *w, int lane, const granule *g) {
+/* The earliest version that a load may return: each one that is kept where no fence orders it after the writes. */
+static uint32_t least_version(cta *m, const warp *w, int lane, const op *o, const granule *g) {
     uint32_t least = g->last;
+    if (o->flags & FLAG_CONSTANT) return g->last - g->least < WRITES ? g->least : g->last - WRITES;
     while (least > g->least && g->last - least < WRITES && !must_see(m, w, lane, write_of(g, least))) least--;
     for (int i = 0; i < READERS; i++)
         if (g->readers[i].version > least && happens_before(m, w, lane, &g->readers[i].by))
@@ -179,14 +179,14 @@ static uint32_t choose_explored(cta *m, const warp *w, int lane, granule *g) {
     return version;
 }
 
-static uint32_t choose(cta *m, const warp *w, int lane, granule *g) {
+static uint32_t choose(cta *m, const warp *w, int lane, const op *o, granule *g) {
     if (m->stale->explored) return choose_explored(m, w, lane, g);
-    const uint32_t least = g->stale ? least_version(m, w, lane, g) : g->last;
+    const uint32_t least = g->stale ? least_version(m, w, lane, o, g) : g->last;
     struct stale_values *s = m->stale;
     s->random = emu_mix(s->random);
     uint32_t version = g->last;
     if (least < g->last && s->random & 1) version = least + (uint32_t)(s->random >> 8) % (g->last - least);
-    note_reader(m, w, lane, g, version);
+    if (!(o->flags & FLAG_CONSTANT)) note_reader(m, w, lane, g, version);
     g->stale -= version < g->last;
     return version;
 }
@@ -197,7 +197,7 @@ static bool read_lane(cta *m, warp *w, int lane, const op *o, uint64_t address, 
     bool any = false;
     for (uint64_t at = address / GRANULE * GRANULE; at < address + bytes; at += GRANULE) {
         granule *g = find_granule(s, key_of(m, o, at), false);
-        const uint32_t version = g ? choose(m, w, lane, g) : 0;
+        const uint32_t version = g ? choose(m, w, lane, o, g) : 0;
         if (!g || version == g->last) continue;
         if (!any) memcpy(s->bytes[lane], there, bytes);
         any = true;
@@ -239,7 +239,7 @@ size_t emu_stale_list(cta *m, const warp *w, const op *o, uint32_t lanes, const 
         for (uint64_t at = addresses[lane] / GRANULE * GRANULE; at < addresses[lane] + bytes; at += GRANULE) {
             const granule *g = find_granule(m->stale, key_of(m, o, at), false);
             if (!g || is_listed(values, count, g->key)) continue;
-            for (uint32_t v = least_version(m, w, lane, g); v < g->last && count < room; v++) {
+            for (uint32_t v = least_version(m, w, lane, o, g); v < g->last && count < room; v++) {
                 const kept_write *next = write_of(g, v + 1);
                 if (next->strong) values[count++] = (earlier_value){g->key, v, next->transition};
             }

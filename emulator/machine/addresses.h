@@ -25,6 +25,12 @@ static inline uint64_t lane_address(const warp *w, const op *o, unsigned source,
     return w->rank_bits && effective_space(o, address) == SPACE_SHARED ? relative_address(w, address) : address;
 }
 
+/* True if an access is one of global memory, where the constants are too. */
+static inline bool is_in_global(const op *o, uint64_t address) {
+    const state_space space = effective_space(o, address);
+    return space == SPACE_GLOBAL || space == SPACE_CONST;
+}
+
 /* The address that a load, a store or an atomic accesses; whether it is one of global memory. */
 static inline bool touches_global(const warp *w, const op *o, int lane, uint64_t *address) {
     *address = lane_address(w, o, o->kind == OP_STORE ? 0 : o->dests, lane);

@@ -227,6 +227,7 @@ static void resolve(cta *m, warp *w, const op *o, unsigned source, uint32_t mask
         if (!(mask >> i & 1)) continue;
         a->addresses[i] = emu_lane_address(w, o, source, i);
         a->bytes[i] = emu_translate(m, w, (state_space)o->space, a->addresses[i], a->size, i, verb);
+        if (effective_space(o, a->addresses[i]) == SPACE_CONST) a->addresses[i] &= ~CONST_WINDOW;
     }
     a->space = effective_space(o, a->addresses[first_lane(mask)]);
     count_access(m, o, a, mask);
@@ -327,9 +328,9 @@ void emu_exec_load(cta *m, warp *w, const op *o, uint32_t mask) {
             }
         }
     }
-    if (m->checks && (a.space == SPACE_GLOBAL || o->space == SPACE_GENERIC)) {
+    if (m->checks && (a.space == SPACE_GLOBAL || a.space == SPACE_CONST || o->space == SPACE_GENERIC)) {
         for (int i = 0; i < LANES; i++) {
-            if (a.bytes[i] && !(own >> i & 1) && effective_space(o, a.addresses[i]) == SPACE_GLOBAL)
+            if (a.bytes[i] && !(own >> i & 1) && is_in_global(o, a.addresses[i]))
                 any |= undefined[i] = emu_on_global_read(m, w, i, a.addresses[i], a.size, o);
         }
     }

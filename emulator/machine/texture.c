@@ -178,7 +178,7 @@ static const uint8_t *texel_at(const lane_access *a, const double *indices, bool
     const uint32_t bytes = texel_bytes(t) * t->channels;
     uint64_t address;
     const uint8_t *found = bytes_at(a, (uint64_t)at[0] * bytes, (uint64_t)at[1], (uint64_t)at[2], bytes, &address);
-    if (found && a->m->checks) emu_on_global_read(a->m, a->w, a->lane, address, bytes, NULL);
+    if (found && a->m->checks) emu_on_global_read(a->m, a->w, a->lane, address, bytes, a->o);
     a->m->counts[a->o->instruction].bytes += bytes;
     return found;
 }

@@ -89,7 +89,7 @@ void emu_decode_load(decoder *dec, const form_match *match) {
         o->vector = shape.vector;
         o->flags |= shape.flags | orders(match, false);
         o->order = access_order(match, false);
-        if (emu_chose(match, "nc")) o->flags |= FLAG_CONSTANT;
+        if (emu_chose(match, "nc") || space == SPACE_CONST) o->flags |= FLAG_CONSTANT;
         o->detail = shape.detail; /* bits 0 to 3: destinations of 64 bits; bits 4 to 7: of 16 bits */
         o->asks = emu_chose(match, "volatile") || emu_chose(match, "relaxed") || emu_chose(match, "acquire") ||
                   emu_chose(match, "cv");

@@ -45,6 +45,7 @@ void emu_decode_texture(decoder *dec, const form_match *match) {
     if (level) emu_source_of_type(dec, operand_at(dec, 2), type, EXACT);
     for (int i = 0; i < 4; i++) dests[i] = emu_dest(dec, &to[i], 32);
     op *o = emu_emit(dec, match->kind);
+    o->flags |= FLAG_CONSTANT;
     o->vector = form;
     o->detail = type->family == 'f' ? 0 : TEXTURE_INDEXED;
     for (int i = 0; i < 4; i++) add_dest(o, dests[i]);

@@ -134,7 +134,7 @@ OP_ROW(OP_NOTHING, LANES_EACH, emu_exec_nothing, "nothing")
 
 /* ---- what the emulator does not see ---- */
 
-BLIND_ROW("", "Two streams: kernels before the first cuStreamCreate, and reads of constant memory, are not compared.")
+BLIND_ROW("", "Two streams: kernels before the first cuStreamCreate are not compared.")
 BLIND_ROW("griddepcontrol",
           "A dependent grid begins when the grid before it has ended. What it reads or writes before .wait is reported "
           "where that grid wrote memory of cuMemAlloc, not where it only read.")

@@ -181,7 +181,7 @@ enum op_flags {
     FLAG_ORDERS = 128,    /* an access that is .relaxed, .acquire or .release: see check/flags.c */
     FLAG_MAY_ORDER = 256, /* an access that is .volatile, or an atomic without an order: FLAG_ORDERS with a fence */
     FLAG_UNHEEDED = 512,  /* a wait at an mbarrier whose answer nothing reads */
-    FLAG_CONSTANT = 1024, /* a load that is .nc: of what the kernel does not write */
+    FLAG_CONSTANT = 1024, /* a load that no fence orders after stores of the kernel: .nc, .const or of a texture */
     FLAG_GUESS = 2048     /* a plain load for an atom.cas there, which finds out if the value is an old one */
 };
 

@@ -94,9 +94,10 @@ KERNELS = {
         "mov.u32 %c, %tid.x;\nsetp.ne.u32 %d, %c, 0;\n@%d bra MEET;\ngriddepcontrol.wait;\nMEET:\nbar.sync 0;\n",
         "ld.global.u32 %x, [%p];\nst.global.u32 [%q], %x;\n",
     ),
+    "look_up": ("mov.u64 %p, table;\n", "ld.const.u32 %x, [%p];\nst.global.u32 [%q], %x;\n"),
     "exchange": ("atom.global.exch.b32 %x, [%p], 1;\n", ""),
 }
-HEADER = ".version 8.0\n.target sm_90\n.address_size 64\n"
+HEADER = ".version 8.0\n.target sm_90\n.address_size 64\n.const .align 4 .b8 table[4096];\n"
 TEXT = HEADER + "".join(BODY.format(name=k, before=b, what=w) for k, (b, w) in KERNELS.items())
 
 FOUND = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.emulation import entry, ptxrun
-from support.litmus import LITMUS, PARAMETERS, in_one_cta, shape, text_that_traps
+from support.litmus import LITMUS, PARAMETERS, SHARED, in_one_cta, shape, text_that_traps
 from support.memory_model import Program, Step, allowed, outcomes, parse
 
 START = """.reg .b64 %m;
@@ -69,7 +69,7 @@ SHARED_UNSEEN = {
 
 
 def test_known_programs_in_shared_memory(tmp_path: Path) -> None:
-    for name, litmus in LITMUS.items():
+    for name, litmus in SHARED.items():
         program = in_one_cta(litmus.program)
         seen = is_seen(program, litmus.outcome, tmp_path, "shared")
         forbidden = litmus.outcome not in allowed(program)

@@ -63,6 +63,8 @@ call("cuCtxSynchronize")
 host = (ctypes.c_char * 4096)()
 pinned = ctypes.c_void_p()
 call("cuMemHostAlloc", ctypes.byref(pinned), BYTES, 0)
+table = ctypes.c_void_p()
+call("cuModuleGetGlobal_v2", ctypes.byref(table), ctypes.byref(ctypes.c_size_t()), module, b"table")
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda data: None)
 """
 
@@ -81,6 +83,8 @@ RACES = {
     "a memset over what is read": "copy(p, q, on=a); zero(p, b)",
     "a copy to pinned memory, and one from it":
         "call('cuMemcpyDtoHAsync_v2', pinned, p, BYTES, a); call('cuMemcpyHtoDAsync_v2', q, pinned, BYTES, b)",
+    "constants that the host copies": "launch('look_up', p, q, on=a); call('cuMemcpyHtoD_v2', table, host, BYTES)",
+    "constants that a kernel writes": "write(table, q, on=a); launch('look_up', p, r, on=b)",
     "the stream of each thread": "write(p, q, on=PER_THREAD); copy(p, r, on=a)",
     "branches of a graph":
         "g = graph(lambda s0: fork(s0, b, lambda x: write(p, q, on=x), lambda x: copy(p, r, on=x)));"
@@ -111,6 +115,11 @@ SILENT = {
     "other bytes": "write(p, q, on=a); write(r, s, on=b)",
     "both read": "copy(p, q, on=a); copy(p, r, on=b)",
     "both add": "launch('add', p, q, on=a); launch('add', p, q, on=b)",
+    "constants that the host copies first":
+        "call('cuMemcpyHtoD_v2', table, host, BYTES); launch('look_up', p, q, on=a)",
+    "constants that both read": "launch('look_up', p, q, on=a); launch('look_up', p, r, on=b)",
+    "constants that a kernel writes before an event":
+        "write(table, q, on=a); wait(b, record(a)); launch('look_up', p, r, on=b)",
     "a callback tells the host":
         "write(p, q, on=a); call('cuLaunchHostFunc', a, CALLBACK, None); copy(p, r, on=b)",
     "memory is freed": "m = memory(); write(p, q, on=a); call('cuMemFree_v2', m); copy(p, r, on=b)",

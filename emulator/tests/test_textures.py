@@ -233,3 +233,12 @@ def test_what_has_no_rule_is_refused(job: dict[str, Any], result: int, said: str
 def test_lanes_that_share_an_element_race(tmp_path: Path) -> None:
     ran = run([{**BASE, "mode": "trap", "at": [[4, 0], [4, 0]]}], tmp_path)
     assert [each["finding"] for each in ran.findings] == ["race"]
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_texture_of_what_the_kernel_stores(at: int, tmp_path: Path) -> None:
+    """Of the texel that it stored, or of another."""
+    job = {"over": "linear", "sizes": [4], "type": "u4", "texels": [1, 2, 3, 4], "form": "1d", "integer": 1}
+    ran = run([{**job, "instruction": "u32.s32", "at": [[at]], "stores": 1}], tmp_path)
+    assert [each["finding"] for each in ran.findings] == ([] if at else ["race"])
+    assert at or "reads by a texture what this kernel wrote" in ran.findings[0]["message"]

@@ -20,6 +20,8 @@ FORMS = {
     "R": "ld.relaxed.{scope}.{space}.u32 %r{n}, [%m+{at}];",
     "R.acq": "ld.acquire.{scope}.{space}.u32 %r{n}, [%m+{at}];",
     "R.vol": "ld.volatile.{space}.u32 %r{n}, [%m+{at}];",
+    "R.nc": "ld.global.nc.u32 %r{n}, [%m+{at}];",
+    "R.const": "ld.const.u32 %r{n}, [%m+{at}];",
     "X": "atom.relaxed.{scope}.{space}.exch.b32 %r{n}, [%m+{at}], {value};",
     "X.rel": "atom.release.{scope}.{space}.exch.b32 %r{n}, [%m+{at}], {value};",
     "X.acq": "atom.acquire.{scope}.{space}.exch.b32 %r{n}, [%m+{at}], {value};",
@@ -90,6 +92,14 @@ LITMUS: dict[str, Litmus] = {
     "MP, exchanged after a fence": no(["W x 1; F; X y 1", "R.acq y; R x"], (0, 1, 0)),
     "MP, through an exchange": no(["W x 1; W.rel y 1", "X y 2", "R.acq y; R x"], (1, 2, 0)),
     "MP, two flags": no(["W x 1; W.rel y 1", "R.acq y; W x 2; W.rel z 1", "R.acq z; R x"], (1, 1, 1)),
+    # loads that no fence orders after stores
+    "CoWR, .nc": yes(["W x 1; F.sc; R.nc x"], (0,), orders=False),
+    "CoRR, .nc": yes(["W x 1", "R.nc x; R.nc x"], (1, 0), orders=False),
+    "MP, .nc": yes(["W x 1; W.rel y 1", "R.acq y; R.nc x"], (1, 0), orders=False),
+    "CoWR, .const": yes(["W x 1; F.sc; R.const x"], (0,), orders=False),
+    "CoRR, .const": yes(["W x 1", "R.const x; R.const x"], (1, 0), orders=False),
+    "MP, .const": yes(["W x 1; W.rel y 1", "R.acq y; R.const x"], (1, 0), orders=False),
+    "MP, a constant that the flag follows": no(["R.const x; W.rel y 1", "R.acq y; W x 1"], (1, 1)),
     # load buffering
     "LB": yes(["R x; W y 1", "R y; W x 1"], (1, 1), stale=False),
     "LB, volatile": yes(["R.vol x; W.vol y 1", "R.vol y; W.vol x 1"], (1, 1), stale=False),
@@ -126,12 +136,16 @@ LITMUS: dict[str, Litmus] = {
 }
 
 
+SHARED = {name: each for name, each in LITMUS.items() if all(s.is_generic for t in each.program for s in t)}
+
+
 def body(program: Program, space: str, end: str) -> str:
     """The first lane of a warp is a thread, and jumps to `end`. Words are in global memory, or in shared memory."""
     words = words_of(program)
     text = ".reg .b64 %m, %o;\n.reg .b32 %t, %b, %v, %r<8>;\n.reg .pred %q, %all;\n.shared .align 4 .b8 words[64];\n"
     text += "mov.u32 %t, %tid.x;\nmov.u32 %b, %ctaid.x;\nld.param.u64 %o, [out];\n"
-    text += "mov.u64 %m, words;\n" if space == "shared" else "ld.param.u64 %m, [memory];\n"
+    start = "mov.u64 %m, words;" if space == "shared" else "ld.param.u64 %m, [memory];"
+    text += f"{'mov.u64 %m, constants;' if reads_constants(program) else start}\n"
     if space == "shared":  # zeros, and a barrier before anything else
         text += "setp.lt.u32 %q, %t, 16;\nmad.lo.u32 %r0, %t, 4, words;\nmov.u32 %r1, 0;\n"
         text += "@%q st.shared.u32 [%r0], %r1;\nbar.sync 0;\n"
@@ -149,6 +163,15 @@ def body(program: Program, space: str, end: str) -> str:
             text += f"st.global.u32 [%o+{4 * (READ * n + i)}], %r{i};\n"
         text += f"bra.uni {end};\n"
     return text
+
+
+def reads_constants(program: Program) -> bool:
+    """Then the words are constants, which the threads write by their addresses in global memory."""
+    return any(step.order == "const" for thread in program for step in thread)
+
+
+def directives(program: Program) -> str:
+    return ".const .align 4 .b8 constants[64];" if reads_constants(program) else ""
 
 
 def places(program: Program) -> list[tuple[int, int]]:
@@ -170,7 +193,7 @@ def in_one_cta(program: Program) -> Program:
 
 def text_of(program: Program, space: str = "global") -> str:
     """A kernel that runs the program and stores what each thread has read."""
-    return entry(body(program, space, "end") + "end:", PARAMETERS)
+    return entry(body(program, space, "end") + "end:", PARAMETERS, directives=directives(program))
 
 
 def text_that_traps(program: Program, outcome: Outcome, space: str = "global") -> str:
@@ -180,4 +203,4 @@ def text_that_traps(program: Program, outcome: Outcome, space: str = "global") -
     reads = ((n, i) for n, thread in enumerate(program) for i, step in enumerate(thread) if step.reads)
     for (n, i), value in zip(reads, outcome, strict=True):
         text += f"ld.global.u32 %v, [%o+{4 * (READ * n + i)}];\nsetp.eq.and.u32 %all, %v, {value}, %all;\n"
-    return entry(text + "@%all trap;\nend:", PARAMETERS)
+    return entry(text + "@%all trap;\nend:", PARAMETERS, directives=directives(program))

@@ -4,8 +4,9 @@
     allowed(program)  # {(0, 0), (0, 1), (1, 0), (1, 1)}
 
 A thread is a list of steps: `W` stores and `R` loads, `X` exchanges, `F` is fence.acq_rel and `F.sc` fence.sc; `.rel`,
-`.acq`, `.ar` (both) and `.vol` say what else they are, `.cta` and `.sys` that the scope is not .gpu. Each thread is a
-CTA, unless the program names others. Words begin as 0. An outcome is what was read.
+`.acq`, `.ar` (both) and `.vol` say what else they are, `.nc` and `.const` that a load has a proxy of its own, `.cta`
+and `.sys` that the scope is not .gpu. Each thread is a CTA, unless the program names others. Words begin as 0. An
+outcome is what was read.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from itertools import permutations, product
 class Step:
     thread: int
     kind: str  # W, R, X or F
-    order: str = ""  # rel, acq, ar, vol or sc
+    order: str = ""  # rel, acq, ar, vol, sc, nc or const
     word: str = ""
     value: int = 0
     scope: str = "gpu"
@@ -28,6 +29,11 @@ class Step:
     @property
     def reads(self) -> bool:
         return self.kind in "RX"
+
+    @property
+    def is_generic(self) -> bool:
+        """False: no fence of PTX orders it after generic stores."""
+        return self.order not in ("nc", "const")
 
     @property
     def writes(self) -> bool:
@@ -89,11 +95,11 @@ class Execution:
         return self.words[event[1]] if event[0] < 0 else self.steps[event].word
 
     def morally_strong(self, a: Event, b: Event) -> bool:
-        """True if each of two steps has a scope that includes the thread of the other."""
+        """True if each of two steps has a scope that includes the thread of the other, and the generic proxy."""
         if a[0] < 0 or b[0] < 0:
             return True
         one, other = self.steps[a], self.steps[b]
-        return one.cta == other.cta or "cta" not in (one.scope, other.scope)
+        return one.is_generic and other.is_generic and (one.cta == other.cta or "cta" not in (one.scope, other.scope))
 
     def observed(self) -> Pairs:
         """Writes and the reads that observe them, perhaps through atomics that read them and write."""
@@ -156,6 +162,8 @@ class Execution:
             if step.kind == "X" and self.coherence_index[self.sources[event]] != self.coherence_index[event] - 1:
                 return False
         for a, b in causality:
+            if a[0] >= 0 and not self.steps[b].is_generic:
+                continue  # a store by another proxy than this load's
             if a in self.coherence_index and b in self.coherence_index and self.before_in_coherence(b, a):
                 return False  # coherence
             if a in self.sources and self.sources[a] == b:

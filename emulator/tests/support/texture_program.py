@@ -98,8 +98,7 @@ def copy_array(texels, array, row, height, depth, to_array):
     call("cuMemcpy3D_v2", both + struct.pack("<QQQ", row, height, depth))
 
 
-def texture(job):
-    given, _ = resource(job)
+def texture(job, given):
     object_ = ctypes.c_uint64()
     edges = {"wrap": 0, "clamp": 1, "mirror": 2, "border": 3}
     flags = job.get("integer", 0) | job.get("normalized", 0) << 1 | job.get("more_flags", 0)
@@ -123,7 +122,12 @@ def read_texture(job):
     kind = kind.removeprefix("level ")
     first = f"tex{'.level' if level else ''}.{form}.v4.{kind} {{{', '.join(names)}}}, AT{level};"
     out = to_device(np.zeros((len(points), 4), np.uint32))
-    launch(kernel(first, form, COORDINATES[form], "", names), (texture(job), to_device(at), out), len(points))
+    given, _ = resource(job)
+    stores = "" if "stores" not in job else "mov.b64 %w, {%c1, %c2}; st.global.b32 [%w], %c1;"
+    if stores:  # to the first texel
+        at[:, 1:3] = np.frombuffer(given[8:16], np.uint32)
+    parameters = (texture(job, given), to_device(at), out)
+    launch(kernel(first, form, COORDINATES[form], stores, names), parameters, len(points))
     return words_at(out, len(points))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.defects import Defect
+from support.defects import SHARED, Defect
 
 # Thread %t of %n in CTA %c; %p is its own word of a, %o that of the thread one warp further, %i their numbers.
 START = """.reg .b32 %t, %c, %n, %g, %i, %x, %y, %s;
@@ -15,6 +15,7 @@ setp.eq.u32 %second, %c, 1; mad.lo.u32 %i, %c, %n, %t; mad.wide.u32 %p, %i, 4, %
 xor.b32 %i, %i, 32; mad.wide.u32 %o, %i, 4, %a;
 """
 BUFFERS: dict[str, Any] = {"params": ".param .u64 a, .param .u64 b", "args": ["buf:u32:1024", "buf:u32:1024"]}
+CONSTANTS: dict[str, Any] = BUFFERS | {"directives": SHARED + ".const .align 4 .b8 table[256];"}
 TWO: dict[str, Any] = BUFFERS | {"options": ["--grid", "2"], "block": 32}
 FOUR: dict[str, Any] = BUFFERS | {"options": ["--grid", "4"]}
 
@@ -22,6 +23,15 @@ FOUR: dict[str, Any] = BUFFERS | {"options": ["--grid", "4"]}
 def after_store(between: str) -> str:
     """A word is stored, and the other warp's is loaded."""
     return START + f".loc 1 10 0\nst.global.u32 [%p], %t;\n{between}\n.loc 1 12 0\nld.global.u32 %x, [%o];"
+
+
+def constant(between: str) -> str:
+    """The same with constants, by the address that cuModuleGetGlobal gives to the host."""
+    return (
+        after_store(between)
+        .replace("ld.global.u32", "ld.const.u32")
+        .replace("ld.param.u64 %a, [a]", "mov.u64 %a, table")
+    )
 
 
 # Each CTA stores its part, one of its threads draws a ticket, and the CTA that comes last reads all parts.
@@ -253,6 +263,15 @@ GLOBAL = [
     Defect("race", "ld.global.nc of a word that another warp has stored", after_store(BARRIER).replace("ld.global.u32",
            "ld.global.nc.u32"), ["by ld.global.nc what this kernel wrote", "lesson.cu:10", "lesson.cu:12"],
            twin=after_store(BARRIER), **BUFFERS),
+    Defect("race", "ld.const of a word that another warp has stored", constant(BARRIER),
+           ["by ld.const what this kernel wrote", "lesson.cu:10", "lesson.cu:12"],
+           twin=constant("").replace("st.global.u32 [%p], %t;", ""), **CONSTANTS),
+    Defect("race", "ld.const of a thread's own store", constant("fence.proxy.alias;").replace("%i, 32", "%i, 0"),
+           ["by ld.const what this kernel wrote"], twin=constant(BARRIER).replace("ld.const", "ld.global"),
+           **CONSTANTS),
+    Defect("race", "ld.const of a word that nothing orders after a store", constant(""),
+           ["writes what another thread read, and nothing orders the two"], twin=constant(BARRIER).replace(
+           "ld.const.u32 %x, [%o", "cvta.const.u64 %o, %o; ld.u32 %x, [%o"), **CONSTANTS),
     Defect("race", "the last CTA without its barrier", last_cta(MEET="", BEFORE=THREADFENCE, AFTER=THREADFENCE),
            [*BETWEEN_CTAS, "lesson.cu:20", "lesson.cu:26"], twin=last_cta(BEFORE=THREADFENCE, AFTER=THREADFENCE),
            **FOUR),
