@@ -2,8 +2,9 @@
 
     torch.ops.flashladder.attention_backward(dout, q, k, v, out, lse, causal, scale, deterministic) -> (dq, dk, dv)
     torch.ops.flashladder.serve_backward(dout, q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k,
-                                         sinks, max_seqlen_q, max_seqlen_k, causal, scale, window_left, window_right,
-                                         softcap, deterministic) -> (dq, dk, dv, dsinks)
+                                         sinks, bias, alibi_slopes, max_seqlen_q, max_seqlen_k, causal, scale,
+                                         window_left, window_right, softcap, deterministic)
+        -> (dq, dk, dv, dsinks, dbias, dalibi_slopes)
 
 The kernels read offsets and lengths, so the host does not wait and a graph may capture the call. Rows that no sequence
 uses have the gradient 0, whatever dout has there.
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple, Optional
 
 import torch
 
-from flashladder import _launch
+from flashladder import _composed, _launch
 from flashladder._call import MOST_SEQUENCES, Call, present
 from flashladder._frameworks import framework_of
 from flashladder._library import ARRAYS
@@ -30,7 +31,9 @@ from flashladder._options import Options
 
 Tensor = Any  # torch.Tensor; this file is checked without PyTorch, too
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
-DIFFERENTIABLE = ("cu_seqlens_q", "cu_seqlens_k", "seqlens_q", "seqlens_k", "sinks")  # arrays of a backward pass
+FLOATS = ("sinks", "bias", "alibi_slopes")  # arrays with gradients
+BIASES = FLOATS[1:]
+DIFFERENTIABLE = ("cu_seqlens_q", "cu_seqlens_k", "seqlens_q", "seqlens_k", *FLOATS)  # arrays of a backward pass
 NO_LSE = "the backward pass reads log-sum-exp, and return_lse is False: pass True, as flashladder.torch does"
 NO_FORWARD_MODE = (
     "{} has a tangent, and attention has no forward-mode derivative (jvp, forward_ad): use reverse mode, or compute it "
@@ -41,7 +44,10 @@ NO_BACKWARD = (
     "{0}.detach()"
 )
 CACHES = "caches have"  # pages and factors of K and V, too
-BIASES = "biases have"
+NO_BATCH = (
+    "deterministic='batch' with {0}: gradients with {0} may depend on the batch; pass deterministic=True for the same "
+    "bits in every run"
+)
 ONLY_ATTENTION = (
     "torch.func transforms attention without lengths, windows, sinks, soft caps, biases and caches: for vmap put the "
     "axis into the batch; for gradients call .backward() or torch.autograd.grad()"
@@ -151,6 +157,8 @@ def plan(q: Tensor, k: Tensor, v: Tensor, asked: Asked, names: tuple[str, ...] =
 def check(q: Tensor, k: Tensor, v: Tensor, asked: Asked, arrays: dict[str, Tensor]) -> None:
     """The errors of plan() for sequences with arrays; the call itself reports wrong tensors."""
     packed = "cu_seqlens_q" in arrays
+    if any(name in arrays for name in BIASES):
+        return
     if not q.dim() == k.dim() == v.dim() == (3 if packed else 4) or q.dtype not in DTYPES or not k.shape[-3]:
         return
     if packed:
@@ -201,8 +209,11 @@ def compute(
     arrays: dict[str, Tensor] = {},  # noqa: B006, nobody writes to it
     planned: _launch.Backward | None = None,
 ) -> tuple[Tensor, ...]:
-    """dq, dk and dv, in the memory order of q, k and v, and with sinks dsinks. More than 65,535 sequences take several
-    passes."""
+    """dq, dk and dv, in the memory order of q, k and v, and the gradients of FLOATS that are there. More than 65,535
+    sequences take several passes."""
+    if any(name in arrays for name in BIASES):
+        composed = _composed.gradients(dout, (q, k, v, out), lse, asked, arrays)
+        return (*[_like(one).copy_(gradient) for one, gradient in zip((q, k, v), composed)], *composed[3:])
     if dout.stride() != out.stride():
         dout = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device=out.device).copy_(dout)
     packed = "cu_seqlens_q" in arrays
@@ -268,6 +279,8 @@ def _serve_backward(
     seqlens_q: Optional[torch.Tensor],  # noqa: UP045
     seqlens_k: Optional[torch.Tensor],  # noqa: UP045
     sinks: Optional[torch.Tensor],  # noqa: UP045
+    bias: Optional[torch.Tensor],  # noqa: UP045
+    alibi_slopes: Optional[torch.Tensor],  # noqa: UP045
     max_seqlen_q: int,
     max_seqlen_k: int,
     causal: bool,
@@ -276,23 +289,30 @@ def _serve_backward(
     window_right: int,
     softcap: float,
     deterministic: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     window = None if window_left == window_right == -1 else (window_left, window_right)
     asked = Asked(causal, scale, window, softcap, (max_seqlen_q, max_seqlen_k))
-    arrays = dict(zip(DIFFERENTIABLE, (cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k, sinks)))
-    made = compute(dout, q, k, v, out, lse, asked, deterministic, present(**arrays))
-    none = () if sinks is not None else (torch.empty(0, dtype=torch.float32, device=q.device),)
-    return (*made, *none)
+    given = (cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k, sinks, bias, alibi_slopes)
+    arrays = present(**dict(zip(DIFFERENTIABLE, given)))
+    dq, dk, dv, *others = compute(dout, q, k, v, out, lse, asked, deterministic, arrays)
+    of_name = dict(zip([name for name in FLOATS if name in arrays], others))
+    floats = [of_name.get(name) for name in FLOATS]
+    dsinks, dbias, dslopes = (_nothing(q) if one is None else one for one in floats)
+    return dq, dk, dv, dsinks, dbias, dslopes
+
+
+def _nothing(q: Tensor) -> Tensor:
+    """An operator returns tensors only: the gradient of a tensor that is not there."""
+    return torch.empty(0, dtype=torch.float32, device=q.device)
 
 
 def _fake(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
     return _like(q), _like(k), _like(v)
 
 
-def _fake_serve(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    sinks = others[6]
-    of_sinks = torch.empty(0 if sinks is None else sinks.shape[0], dtype=torch.float32, device=q.device)
-    return _like(q), _like(k), _like(v), of_sinks
+def _fake_serve(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, ...]:
+    floats = [_nothing(q) if one is None or one.dtype == torch.bool else torch.empty_like(one) for one in others[6:9]]
+    return _like(q), _like(k), _like(v), *floats
 
 
 _of_whole = torch.library.custom_op("flashladder::attention_backward", _attention_backward, mutates_args=())
@@ -339,23 +359,21 @@ def setup_context_of_serve(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any,
     tensors, given, others = inputs[:3], dict(zip(ARRAYS[:8], inputs[3:11])), inputs[11:22]
     most_q, most_k, causal, scale, left, right, softcap, _, return_lse, _, ordered = others
     asked = Asked(causal, scale, None if left == right == -1 else (left, right), softcap, (most_q, most_k))
-    arrays = present(**given)
+    arrays = present(**given, **dict(zip(BIASES, inputs[22:])))
     _keep(ctx, (*tensors, *output), asked, arrays, ordered)
     ctx.refused = None if return_lse else NO_LSE
     if without_gradients(arrays):
         ctx.refused = NO_BACKWARD.format("an argument", CACHES)
-    if any(bias is not None for bias in inputs[22:]):
-        ctx.refused = NO_BACKWARD.format("an argument", BIASES)
-    ctx.inputs, ctx.of_sinks = len(inputs), 3 + ARRAYS.index("sinks")
+    ctx.inputs, ctx.of_floats = len(inputs), (3 + ARRAYS.index("sinks"), *range(len(inputs) - 2, len(inputs)))
 
 
 def without_gradients(arrays: dict[str, Any]) -> bool:
-    """True if these are arrays of a cache, or biases."""
+    """True if these are arrays of a cache."""
     return any(name not in DIFFERENTIABLE for name in arrays)
 
 
 def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
-    """The gradients of q, k, v and sinks of either operator, and of Eager."""
+    """The gradients of q, k, v and FLOATS of either operator, and of Eager."""
     if ctx.refused:
         raise NotImplementedError(ctx.refused)
     if dout is None and dlse is None:
@@ -376,7 +394,7 @@ def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
         return torch.ops.flashladder.serve_backward(dout, q, k, v, out, lse, *given, *options)
 
     of_out = torch.zeros_like(out) if dout is None else dout
-    dq, dk, dv, *dsinks = gradients(of_out, v, out, getattr(ctx, "planned", None))
+    found = list(gradients(of_out, v, out, getattr(ctx, "planned", None)))
     if dlse is not None:
         dlse = torch.where(lse == -float("inf"), 0, dlse)  # rows without keys, and of no sequence
         largest = dlse.abs().amax().clamp_min(torch.finfo(torch.float32).tiny)  # keeps products of 16 bits in range
@@ -384,14 +402,19 @@ def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
         unit[..., 0] = 1
         of_lse[..., 0] = (dlse / largest).transpose(-1, -2)
         more = gradients(of_lse, unit, torch.zeros_like(out))
-        dq = (dq.float() + largest * more[0].float()).to(q.dtype)
-        dk = (dk.float() + largest * more[1].float()).to(k.dtype)
+        for i in (*range(2), *range(3, len(found))):
+            if found[i] is not None:
+                found[i] = (found[i].float() + largest * more[i].float()).to(found[i].dtype)
         if "sinks" in named:
             p = torch.where(lse == -float("inf"), 0, (named["sinks"][:, None] - lse).exp())
-            dsinks = [dsinks[0] + (dlse * p).sum(dim=[axis for axis in range(p.dim()) if axis != p.dim() - 2])]
-    made: list[Any] = [dq, dk, dv, *[None] * (ctx.inputs - 3)]
-    if "sinks" in named:
-        made[ctx.of_sinks] = dsinks[0]
+            found[3] = found[3] + (dlse * p).sum(dim=[axis for axis in range(p.dim()) if axis != p.dim() - 2])
+    made: list[Any] = [*found[:3], *[None] * (ctx.inputs - 3)]
+    given = [name for name in FLOATS if name in named]
+    of_name = dict(zip(given if len(found) < 3 + len(FLOATS) else FLOATS, found[3:]))
+    for name, place in zip(FLOATS, getattr(ctx, "of_floats", ())):
+        gradient = of_name.get(name) if name in named else None
+        if gradient is not None and gradient.shape == named[name].shape:  # a mask has none
+            made[place] = gradient
     return tuple(made)
 
 
@@ -409,12 +432,22 @@ class Eager(_Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(
-        ctx: Any, q: Any, k: Any, v: Any, sinks: Any, chosen: Options, arrays: dict[str, Any], most: Any, planned: Any
+        ctx: Any,
+        q: Any,
+        k: Any,
+        v: Any,
+        sinks: Any,
+        bias: Any,
+        alibi_slopes: Any,
+        chosen: Options,
+        arrays: dict[str, Any],
+        most: Any,
+        planned: Any,
     ) -> Any:
-        """`arrays` has the sinks, too: as an argument autograd knows of them."""
+        """`arrays` has FLOATS, too: as arguments autograd knows of them."""
         out, lse = Call(q, k, v, chosen._replace(return_lse=True), arrays, most).run()
         _keep(ctx, (q, k, v, out, lse), asked_for(chosen, most), arrays, chosen.ordered)
-        ctx.refused, ctx.inputs, ctx.of_sinks, ctx.eager, ctx.planned = None, 8, 3, True, planned
+        ctx.refused, ctx.inputs, ctx.of_floats, ctx.eager, ctx.planned = None, 10, range(3, 6), True, planned
         return out, lse
 
     @staticmethod

@@ -11,9 +11,10 @@ tensors in host memory. Autograd has its gradients where d_head is 64 or 128, on
 
     attention(q, k, v, causal=True).sum().backward()
 
-So has attention_varlen, and log-sum-exp; windows, soft caps, used lengths and sinks have gradients, too. Caches have
-none: call these under torch.no_grad(). torch.func.grad, vjp and vmap transform attention without these features;
-forward mode (jvp) is refused. Under torch.autocast fp32 tensors are cast, as PyTorch's own attention does.
+So has attention_varlen, and log-sum-exp; windows, soft caps, used lengths and sinks have gradients, too. So do biases
+and ALiBi slopes, by slower operations of PyTorch. Caches have none: call these under torch.no_grad(). torch.func.grad,
+vjp and vmap transform attention without these features; forward mode (jvp) is refused. Under torch.autocast fp32
+tensors are cast, as PyTorch's own attention does.
 
     flashladder.torch.register()
     torch.nn.attention.activate_flash_attention_impl("flashladder")     # PyTorch 2.11 and newer
@@ -177,7 +178,7 @@ _serve_operator.register_fake(_fake_serve)
 _serve_operator.register_autograd(_autograd.backward, setup_context=_autograd.setup_context_of_serve)
 
 
-BIASES = ("bias", "alibi_slopes")
+BIASES = _autograd.BIASES
 OPTIONS = ("causal", "scale", "window", "softcap", "deterministic", "return_lse", "version")
 
 
@@ -197,14 +198,15 @@ def _operate(
     if wanted:
         if _autograd.without_gradients(arrays):
             raise NotImplementedError(
-                _autograd.NO_BACKWARD.format(
-                    wanted.replace("_scales", "_scale"),
-                    _autograd.BIASES if any(name in arrays for name in BIASES) else _autograd.CACHES,
-                )
+                _autograd.NO_BACKWARD.format(wanted.replace("_scales", "_scale"), _autograd.CACHES)
             )
+        biased = next((name for name in BIASES if name in arrays), "")
+        if biased and chosen.batch_invariant:
+            raise NotImplementedError(_autograd.NO_BATCH.format(biased))
         if _is_eager(q):
             _autograd.check(q, k, v, _autograd.asked_for(chosen, most), arrays)
-            out, lse = _autograd.apply_eagerly(q, k, v, arrays.get("sinks"), chosen, arrays, most, None)
+            floats = [arrays.get(name) for name in _autograd.FLOATS]
+            out, lse = _autograd.apply_eagerly(q, k, v, *floats, chosen, arrays, most, None)
             return (out, lse) if chosen.return_lse else out
     left, right = chosen.window or (-1, -1)
     named, biases = ([arrays.get(name) for name in names] for names in (ARRAYS[:8], BIASES))
@@ -261,7 +263,7 @@ def attention_varlen(
 ) -> Any:
     """flashladder.attention_varlen, which torch.compile(fullgraph=True) traces.
 
-    Autograd differentiates it, and its log-sum-exp, by q, k, v and sinks, unless K and V are pages.
+    Autograd differentiates it, and its log-sum-exp, by q, k, v, sinks, bias and alibi_slopes, unless K and V are pages.
     deterministic="batch" gives gradients the same bits in every batch, too.
     """
     given = (causal, scale, window, softcap, deterministic, return_lse, version)
@@ -321,7 +323,7 @@ def attention_with_cache(
     _autograd.refuse_forward_mode({name: one for name, one in tensors.items() if isinstance(one, torch.Tensor)})
     wanted = _autograd.wanted_by(tensors)
     if wanted:
-        raise NotImplementedError(_autograd.NO_BACKWARD.format(wanted, "caches have"))
+        raise NotImplementedError(_autograd.NO_BACKWARD.format(wanted, _autograd.CACHES))
     (q,) = _cast(q)
     if _is_eager(q):
         more: dict[str, Any] = dict(zip(OPTIONS, given, strict=True)) | {"sinks": sinks}
@@ -484,7 +486,7 @@ def attention(
     K and V may have fewer heads and another length. The causal mask is aligned to the bottom right: row i of Q sees the
     keys up to i + seq_k - seq_q. Strides are free but for the last one. torch.compile(fullgraph=True) traces it.
 
-    Autograd differentiates it, and its log-sum-exp, by q, k, v and sinks. deterministic=True or
+    Autograd differentiates it, and its log-sum-exp, by q, k, v, sinks, bias and alibi_slopes. deterministic=True or
     torch.use_deterministic_algorithms(True) asks for gradients with the same bits in every run, deterministic="batch"
     for results and gradients that do not depend on the batch either. NotImplementedError: no kernel computes them.
     """
@@ -513,7 +515,7 @@ def attention(
         if not (q.dim() == k.dim() == v.dim() == 4 and q.dtype in _autograd.DTYPES):
             _check(q, k, v)
         planned = _autograd.plan(q, k, v, _autograd.Asked(chosen.causal, chosen.scale))
-        out, lse = _autograd.apply_eagerly(q, k, v, None, chosen, {}, (0, 0), planned)
+        out, lse = _autograd.apply_eagerly(q, k, v, None, None, None, chosen, {}, (0, 0), planned)
         return (out, lse) if return_lse else out
     with_lse = return_lse or bool(wanted) or transformed
     operate = _autograd.Transformed.apply if transformed else torch.ops.flashladder.attention

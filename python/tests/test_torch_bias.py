@@ -73,9 +73,31 @@ def test_a_mask_for_packed_sequences_and_caches() -> None:
     assert torch.equal(packed, expected.flatten(0, 1))
 
 
-def test_a_gradient_is_refused() -> None:
-    query, key, value = (one.requires_grad_() for one in made(64))
-    with pytest.raises(NotImplementedError, match="biases have no backward"):
-        fl.scaled_dot_product_attention(
-            query, key, value, attn_mask=torch.ones(40, 50, dtype=torch.bool, device=DEVICE)
-        )
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16])
+def test_gradients_with_a_mask(dtype: Any) -> None:
+    """Those of PyTorch, also in torch.compile, for sizes of heads that no backward kernel has."""
+    leaves = [one.requires_grad_() for one in made(40, heads=4)]
+    torch.manual_seed(1)
+    mask = (torch.rand(2, 1, 40, 50) > 0.4 if dtype == torch.bool else torch.randn(4, 40, 50)).to(DEVICE, dtype)
+    if dtype != torch.bool:
+        leaves.append(mask.requires_grad_())
+    weights = torch.randn(2, 4, 40, 40, device=DEVICE)
+
+    def learn(function: Any, *inputs: Any) -> Any:
+        given = mask if dtype == torch.bool else inputs[3]
+        return torch.autograd.grad((function(*inputs[:3], given, enable_gqa=True) * weights).sum(), inputs)
+
+    found = learn(fl.scaled_dot_product_attention, *leaves)
+    twins = [one.detach().double().requires_grad_() for one in leaves]
+    expected = learn(torch.nn.functional.scaled_dot_product_attention, *twins)
+    for one, other in zip(found, expected, strict=True):
+        assert (one.double() - other).norm() < 8e-3 * other.norm()
+    compiled = torch.compile(fl.scaled_dot_product_attention, fullgraph=True, backend="aot_eager")
+    assert all(torch.equal(*pair) for pair in zip(learn(compiled, *leaves), found, strict=True))
+
+
+def test_gradients_with_a_bias_that_must_not_depend_on_the_batch_are_refused() -> None:
+    query, key, value = (one.transpose(1, 2).requires_grad_() for one in made(64))
+    given = {"bias": torch.ones(40, 50, device=DEVICE), "deterministic": "batch"}
+    with pytest.raises(NotImplementedError, match=r"deterministic='batch' with bias: .* pass deterministic=True"):
+        fl.attention(query, key, value, **given)

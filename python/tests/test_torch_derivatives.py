@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed, and make check does without it")
+from flashladder import _autograd, _composed  # noqa: E402
 from flashladder import torch as fl  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -49,7 +50,15 @@ def hidden(rows: int, keys: int, causal: bool, window: Any) -> Any:
 
 
 def exact(
-    q: Any, k: Any, v: Any, causal: bool = False, window: Any = None, softcap: float = 0.0, sinks: Any = None
+    q: Any,
+    k: Any,
+    v: Any,
+    causal: bool = False,
+    window: Any = None,
+    softcap: float = 0.0,
+    sinks: Any = None,
+    bias: Any = None,
+    alibi_slopes: Any = None,
 ) -> tuple[Any, Any]:
     """O and log-sum-exp [heads, rows] of a sequence [rows, heads, d_head]; a row without keys has O = 0."""
     group = q.shape[1] // k.shape[1]
@@ -57,6 +66,13 @@ def exact(
     scores = torch.einsum("qhd,khd->hqk", q, k) * D_HEAD**-0.5
     if softcap:
         scores = softcap * torch.tanh(scores / softcap)
+    rows, keys = q.shape[0], k.shape[0]
+    if bias is not None:
+        bias = bias.expand(-1, scores.shape[1] if bias.shape[1] == 1 else -1, -1)[:, :rows, :keys]
+        scores = scores.masked_fill(~bias, -torch.inf) if bias.dtype == torch.bool else scores + bias
+    if alibi_slopes is not None:
+        own = torch.arange(rows, device=DEVICE)[:, None] + keys - rows
+        scores = scores - alibi_slopes[:, None, None] * (own - torch.arange(keys, device=DEVICE)).abs()
     scores = scores.masked_fill(hidden(q.shape[0], k.shape[0], causal, window), -torch.inf)
     of_sinks = [] if sinks is None else [sinks[:, None, None].expand(-1, q.shape[0], 1)]
     lse = torch.cat([scores, *of_sinks], dim=-1).logsumexp(-1)
@@ -120,6 +136,10 @@ FEATURES: tuple[dict[str, Any], ...] = (
     {"sinks": True},
     {"window": (500, 500), "sinks": True, "softcap": 5.0},
     {"causal": True, "sinks": True, "window": (12, 0), "deterministic": True},
+    {"bias": (3, 4, 40, 56), "causal": True},
+    {"bias": (1, 4, 1, 56), "softcap": 3.0, "sinks": True, "window": (9, 4)},
+    {"bias": (3, 1, 40, 56), "dtype": torch.bool, "alibi_slopes": (4,), "deterministic": True},
+    {"alibi_slopes": (3, 4), "causal": True, "sinks": True},
 )
 
 
@@ -127,8 +147,11 @@ FEATURES: tuple[dict[str, Any], ...] = (
 @pytest.mark.parametrize("lengths", [None, ((40, 0, 17), (56, 30, 0))])
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("given", FEATURES)
-def test_windows_soft_caps_sinks_and_lengths(given: dict[str, Any], packed: bool, lengths: Any, of_lse: bool) -> None:
+def test_windows_soft_caps_sinks_biases_and_lengths(
+    given: dict[str, Any], packed: bool, lengths: Any, of_lse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Gradients of a loss of O, or of log-sum-exp, and NaN in the rows that no sequence uses."""
+    monkeypatch.setattr(_composed, "MOST_SCORES", 5000)  # seven rows at a time
     batch, rows, keys, heads = 3, 40, 56, 4
     used = lengths or ((rows,) * batch, (keys,) * batch)
     q, k, v = (tensor(batch, *shape, D_HEAD) for shape in ((rows, heads), (keys, 2), (keys, 2)))
@@ -136,8 +159,13 @@ def test_windows_soft_caps_sinks_and_lengths(given: dict[str, Any], packed: bool
         for one, count in zip((q, k, v), (used[0][b], used[1][b], used[1][b]), strict=True):
             one[b, count:] = torch.nan
     leaves = [one.requires_grad_() for one in (q, k, v)]
-    sinks = torch.randn(heads, device=DEVICE, requires_grad=True) if given.get("sinks") else None
-    options = {**given, "sinks": sinks, "return_lse": True}
+    floats = {"sinks": torch.randn(heads, device=DEVICE) if given.get("sinks") else None}
+    floats |= {name: torch.rand(given[name], device=DEVICE) / 2 for name in ("bias", "alibi_slopes") if name in given}
+    known = {name: one for name, one in given.items() if name not in (*floats, "dtype", "deterministic")}
+    if "dtype" in given:
+        floats["bias"] = floats["bias"] > 0.2
+    options = {**known, **floats, "deterministic": given.get("deterministic"), "return_lse": True}
+    more_leaves = [one.requires_grad_() for one in floats.values() if one is not None and one.dtype != torch.bool]
     weights = torch.randn(batch, heads, rows, device=DEVICE), torch.randn(batch, rows, heads, D_HEAD, device=DEVICE)
     numbers = [torch.tensor(each, dtype=torch.int32, device=DEVICE) for each in used]
     more = {} if lengths is None else {"seqlens_q": numbers[0], "seqlens_k": numbers[1]}
@@ -149,19 +177,25 @@ def test_windows_soft_caps_sinks_and_lengths(given: dict[str, Any], packed: bool
     else:
         o, lse = fl.attention(*leaves, **options, **more)
     twins = [one.detach().double().requires_grad_() for one in leaves]
-    of_sinks = None if sinks is None else sinks.detach().double().requires_grad_()
+    exacts = {
+        name: one if one is None or one.dtype == torch.bool else one.detach().double() for name, one in floats.items()
+    }
+    more_twins = [one.requires_grad_() for one in exacts.values() if one is not None and one.dtype != torch.bool]
     ours, theirs = 0.0, 0.0
     for b in range(batch):
         part = [one[b, :count] for one, count in zip(twins, (used[0][b], used[1][b], used[1][b]), strict=True)]
-        known = {name: value for name, value in given.items() if name not in ("sinks", "deterministic")}
-        of_o, of_l = exact(*part, **known, sinks=of_sinks)
+        of_sequence = {
+            name: one if one is None or name == "sinks" or one.dim() == 1 else one[b % len(one)]
+            for name, one in exacts.items()
+        }
+        of_o, of_l = exact(*part, **known, **of_sequence)
         some = used[0][b]
         weight, weighted = weights[0][b, :, :some], weights[1][b, :some]
         kept = of_l > -torch.inf
         theirs += (of_o * weighted).sum() + (of_l.where(kept, 0) * weight).sum() * of_lse
         ours += (o[b, :some] * weighted).sum() + (lse[b, :, :some].where(kept, 0) * weight).sum() * of_lse
-    found = torch.autograd.grad(ours, [*leaves, *([] if sinks is None else [sinks])])
-    expected = torch.autograd.grad(theirs, [*twins, *([] if of_sinks is None else [of_sinks])])
+    found = torch.autograd.grad(ours, [*leaves, *more_leaves])
+    expected = torch.autograd.grad(theirs, [*twins, *more_twins])
     for one, other in zip(found, expected, strict=True):
         assert one.isfinite().all() and (one.double() - other).norm() < 8e-3 * other.norm().clamp_min(1)
 
@@ -194,8 +228,9 @@ def test_every_tensor_has_a_gradient_or_is_named(function: Any, name: str, resul
         given["seqlens_k"] = torch.tensor([10], dtype=torch.int32, device=DEVICE)
     if name in ("k_new", "v_new"):
         given |= {"k_new": tensor(1, 4, 2, D_HEAD), "v_new": tensor(1, 4, 2, D_HEAD)}
-    given[name] = given.get(name, torch.ones(2, device=DEVICE)).detach().requires_grad_()
-    if name in ("q", "k", "v", "sinks") and not cached:
+    shape = (1, 2, 20, 20) if name == "bias" else (2,)
+    given[name] = given.get(name, torch.ones(shape, device=DEVICE)).detach().requires_grad_()
+    if name in ("q", "k", "v", *_autograd.FLOATS) and not cached:
         function(**given, return_lse=True)[result].float().square().sum().backward()
         assert given[name].grad.isfinite().all() and ((name == "v" and result) or given[name].grad.any())
     else:

@@ -216,11 +216,6 @@ ROTARY = torch.zeros(32, 64, device=DEVICE)
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"dropout_p": 0.1}, NotImplementedError, "dropout_p is 0.1: there is no dropout; call model.eval()"),
     ({"alibi_slopes": Q}, ValueError, "alibi_slopes is bfloat16: float32 is needed"),
-    (
-        {"alibi_slopes": torch.ones(2, device=DEVICE), "q": Q.clone().requires_grad_()},
-        NotImplementedError,
-        "q requires a gradient, and biases have no backward",
-    ),
     ({"qv": Q}, NotImplementedError, "qv is torch.Tensor: scores have no second product; concatenate"),
     (
         {"k_descale": Q},
