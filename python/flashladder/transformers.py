@@ -6,10 +6,12 @@
 Importing this module registers it. It serves prefill, prefill in pieces and decoding, causal or bidirectional, with
 grouped heads, in fp16 or bf16; also padding on either side, sliding windows, packed sequences,
 static caches, continuous batching, soft-capped scores, attention sinks, and masks and biases of four dimensions.
-Padding before the first key costs a copy of K and V in each layer. Unsupported features raise NotImplementedError and
-are never ignored: padding with gaps, dropout, attention weights as a result. A model trains where flashladder.torch has
-gradients, also with padding, windows, sinks and soft caps. torch.compile traces all of this with PyTorch 2.15; 2.11
-breaks the graph where the mask of a window or of packed sequences is read, so that fullgraph=True fails there.
+Padding before the first key costs a copy of K and V in each layer. Padding with gaps, as generate() makes it after a
+prompt that is padded on the right, costs a mask with a bool for each query and key. Unsupported features raise
+NotImplementedError and are never ignored: dropout, attention weights as a result. A model trains where
+flashladder.torch has gradients, also with padding, windows, sinks and soft caps. torch.compile traces all of this with
+PyTorch 2.15; 2.11 breaks the graph where the mask of a window or of packed sequences is read, so that fullgraph=True
+fails there.
 generate_batch() needs transformers 5.23 or newer, because older ones batch continuously with their own implementations
 only.
 """
@@ -130,14 +132,28 @@ def _attend_lengths(q: Any, k: Any, v: Any, mask: Any, options: dict[str, Any]) 
     columns = [column.contiguous() for column in mask[:, 0, 0].unbind(1)]
     if len(columns) == 1:
         return attention(q, k, v, seqlens_k=columns[0], **options)
-    if len(columns) == 2:
-        return attention(q, k, v, seqlens_k=columns[0], seqlens_q=columns[1], **options)
-    # Padding comes first: the used keys become the first ones of each sequence.
-    end, queries, first = columns
-    rows = torch.arange(k.shape[1], device=k.device)[None] + first[:, None]
-    rows = rows.clamp(max=k.shape[1] - 1)[:, :, None, None].long()
-    k, v = (tensor.gather(1, rows.expand(tensor.shape)) for tensor in (k, v))
-    return attention(q, k, v, seqlens_k=(end - first).to(torch.int32), seqlens_q=queries, **options)
+    last, queries, *firsts = columns
+    used = {"seqlens_k": last, "seqlens_q": queries.clamp(min=0)}
+    if not firsts:
+        out = attention(q, k, v, **used, **options)
+    else:  # Padding comes first: the used keys become the first ones of each sequence.
+        rows = torch.arange(k.shape[1], device=k.device)[None] + firsts[0][:, None]
+        rows = rows.clamp(max=k.shape[1] - 1)[:, :, None, None].long()
+        k_first, v_first = (tensor.gather(1, rows.expand(tensor.shape)) for tensor in (k, v))
+        out = attention(q, k_first, v_first, **used | {"seqlens_k": (last - firsts[0]).to(torch.int32)}, **options)
+    if torch.is_grad_enabled() or q.shape[1] == 1 or not options["causal"]:
+        return out
+    # generate() takes the first new token from the last row, also where that is padding.
+    key, own = torch.arange(k.shape[1], device=k.device), (last - queries + q.shape[1] - 1)[:, None]
+    seen = key < last[:, None]
+    for first in firsts:
+        seen = seen & (key >= first[:, None])
+    if "window" in options:
+        seen = seen & (key >= own - options["window"][0])
+    alone = {name: one for name, one in options.items() if name not in ("causal", "window")}
+    of_last = attention(q[:, -1:], k, v, bias=seen[:, None, None], **alone)
+    padded = (queries < q.shape[1])[:, None, None, None]
+    return torch.cat([out[:, :-1], torch.where(padded, of_last, out[:, -1:])], dim=1)
 
 
 # ---- masks -----------------------------------------------------------------------------------------------------------
@@ -229,22 +245,26 @@ def attention_mask(
     if attention_mask is not None:
         seen = attention_mask[:, -kv_length:] != 0
         if not bool(seen.all()):
-            return _columns(seen, q_length, end, causal)
+            columns = _columns(seen, q_length, end, causal)
+            return with_values("a mask with gaps") if columns is None else columns
     if isinstance(end, int) and end >= kv_length:
         return None
     return (torch.zeros((batch_size, 1, 1, 1), dtype=torch.int32, device=device) + end).to(torch.int32)
 
 
 def _columns(seen: Any, q_length: int, end: Any, causal: bool) -> Any:
-    """Lengths of a batch with padding; `end` is the key after the last query's."""
+    """Lengths of a batch with padding, None where used keys are apart; `end` is the key after the last query's.
+
+    A number of queries below 0 says that all of them are padding.
+    """
     counts = seen.sum(1)
     first = seen.int().argmax(1)
     last = seen.shape[1] - seen.flip(1).int().argmax(1)
     last = torch.where(counts > 0, last, first)
     if bool((last - first != counts).any()):
-        _refuse("a mask with gaps", 'pad on the left (padding_side="left") before generate(), or use "sdpa"')
+        return None
     queries = last - end + q_length if causal else torch.full_like(last, q_length)
-    columns = [last, queries.clamp(min=0), first]
+    columns = [last, queries, first]
     kept = columns[: 3 if bool((first > 0).any()) else 2]
     return torch.stack(kept, dim=1).to(torch.int32)[:, None, None, :]
 

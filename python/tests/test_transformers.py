@@ -122,33 +122,36 @@ def test_windows_and_packed_sequences_agree_with_sdpa(model: Any, tokens: Any) -
     assert close(logits(model, NAME, tokens[:1], **options), logits(model, "sdpa", tokens[:1], **options))
 
 
-GENERATED = [(2, None, 0), (2, None, 5), (2, "static", 0), (2, "static", 5), (1, None, 5), (1, "static", 5)]
+# Sequences, cache, padding of the first sequence on the left and on the right, and of the second on the right.
+GENERATED = [(2, None, 0, 0, 0), (2, "static", 5, 0, 0), (1, None, 5, 0, 0), (1, "static", 0, 4, 0), (2, None, 5, 0, 3)]
+GENERATED += [(2, "static", 2, 4, 6), (1, None, 0, 1, 0)]
 
 
-@pytest.mark.parametrize(("batch", "cache", "left"), GENERATED)
+@pytest.mark.parametrize(("batch", "cache", "left", "right", "other"), GENERATED)
 @torch.no_grad()
-def test_generating_gives_the_tokens_of_sdpa(model: Any, tokens: Any, batch: int, cache: str | None, left: int) -> None:
-    """Beyond the window, with padding, with a cache that has places to spare."""
-    tokens = tokens[:batch]
-    generate = {"attention_mask": mask_of(tokens, left, 0), "do_sample": False, "max_new_tokens": 8}
-    generate |= {"cache_implementation": cache, "disable_compile": True, "output_logits": True}
-    generate |= {"return_dict_in_generate": True}
-    ours = model.generate(tokens, **generate)
+def test_generating_gives_the_logits_of_sdpa(
+    model: Any, tokens: Any, batch: int, cache: str | None, left: int, right: int, other: int
+) -> None:
+    """Beyond the window, with padding, with a cache that has places to spare. After padding on the right the first
+    token comes from a row of padding, and the others leave a gap in the mask."""
+    mask = mask_of(tokens, left, right)
+    mask[1, 20 - other :] = 0
+    generate = {"attention_mask": mask[:batch], "do_sample": False, "max_new_tokens": 8, "output_logits": True}
+    generate |= {"cache_implementation": cache, "disable_compile": True, "return_dict_in_generate": True}
+    ours = model.generate(tokens[:batch], **generate)
     model.set_attn_implementation("sdpa")
-    theirs = model.generate(tokens, **generate)
+    theirs = model.generate(tokens[:batch], **generate)
     model.set_attn_implementation(NAME)
     assert close(torch.stack(ours.logits), torch.stack(theirs.logits))
 
 
-@pytest.mark.parametrize("batch", [1, 2])
 @torch.no_grad()
-def test_generating_after_padding_on_the_right_is_refused_by_name(model: Any, tokens: Any, batch: int) -> None:
-    """The new tokens follow the padding, so that the mask has a gap; the first token alone has none."""
-    mask = mask_of(tokens[:batch], 0, 4)
-    first = model.generate(tokens[:batch], attention_mask=mask, max_new_tokens=1, do_sample=False)
-    assert first.shape == (batch, 21)
-    with pytest.raises(NotImplementedError, match=r'a mask with gaps is not served; pad on the left .* or use "sdpa"'):
-        model.generate(tokens[:batch], attention_mask=mask, max_new_tokens=2, do_sample=False)
+def test_padding_with_gaps_is_not_seen(model: Any, tokens: Any) -> None:
+    mask = torch.ones_like(tokens)
+    mask[:, 4:9], mask[1, 12], mask[0, -2:] = 0, 0, 0
+    options = {"attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
+    ours, theirs = logits(model, NAME, tokens, **options), logits(model, "sdpa", tokens, **options)
+    assert close(ours[mask.bool()], theirs[mask.bool()])
 
 
 def tiny(kind: str, **more: Any) -> Any:
@@ -256,7 +259,6 @@ def test_packed_sequences_may_be_named_by_the_caller(model: Any, tokens: Any, mo
     ("call", "words"),
     [
         (lambda model, tokens: model(tokens, attention_mask=torch.ones(2, 1, 20, 9, device=DEVICE)), "for 20 keys"),
-        (lambda model, tokens: model(tokens, attention_mask=torch.arange(20, device=DEVICE).repeat(2, 1) % 2), "gaps"),
         (lambda model, tokens: model(tokens, output_attentions=True), "output_attentions"),
     ],
 )
