@@ -17,7 +17,7 @@ fl_status read_struct(const void *from, void *to, size_t size, size_t least, con
     size_t given;
     if (!from) return refuse(failure, FL_INVALID, "%s: must not be NULL", name);
     memcpy(&given, from, sizeof given);
-    if (given < least)
+    if (given < least || given > MOST_STRUCT_BYTES)
         return refuse(failure, FL_INVALID, "%s.size %zu: must be sizeof(fl_%s), %zu", name, given, name, size);
     for (size_t i = size; i < given; i++)
         if (((const unsigned char *)from)[i])
@@ -160,6 +160,36 @@ static fl_status check_extent(const struct call *call, enum tensor tensor, struc
     return FL_OK;
 }
 
+fl_status call_check_apart(const char *name, fl_strides strides, const int64_t sizes[3], int64_t d_head,
+                           struct failure *failure) {
+    static const char *const AXES[] = {"batch", "seq", "head"};
+    const int64_t all[] = {strides.batch, strides.seq, strides.head};
+    for (int i = 0; i < 3; i++) {
+        if (sizes[i] <= 1) continue;
+        if (all[i] > -d_head && all[i] < d_head)
+            return refuse(failure, FL_INVALID,
+                          "%s.%s %" PRId64 ": must be at least %" PRId64 ", d_head, because rows must not overlap",
+                          name, AXES[i], all[i], d_head);
+        for (int j = 0; j < i; j++)
+            if (sizes[j] > 1 && (all[i] == all[j] || (uint64_t)all[i] + (uint64_t)all[j] == 0))
+                return refuse(failure, FL_INVALID,
+                              "%s.%s %" PRId64 ": must not be that of %s, because rows must not overlap", name, AXES[i],
+                              all[i], AXES[j]);
+    }
+    return FL_OK;
+}
+
+fl_status call_check_addresses(const struct named_address *all, size_t count, size_t first_result,
+                               struct failure *failure) {
+    for (size_t i = first_result; i < count; i++)
+        for (size_t j = 0; j < i; j++)
+            if (all[i].address && all[i].address == all[j].address)
+                return refuse(failure, FL_INVALID,
+                              "%s %p: must not be the address of %s, because results need memory of their own",
+                              all[i].name, all[i].address, all[j].name);
+    return FL_OK;
+}
+
 /* Fill in the strides of a tensor; those that are not read, and all of one without elements, become contiguous ones. */
 static fl_status complete_strides(struct call *call, enum tensor tensor, struct failure *failure) {
     fl_strides *const strides = strides_field(call, tensor);
@@ -179,11 +209,15 @@ static fl_status complete_strides(struct call *call, enum tensor tensor, struct 
         const int64_t stride = *steps[i].stride;
         if (stride == steps[i].initial) continue;
         call->strided = true;
-        if (host ? tensor == TENSOR_O && !stride : stride <= 0 || stride % unit)
-            return refuse(failure, FL_INVALID, "%s.%s %" PRId64 ": must be %s", NAMES[tensor], steps[i].name, stride,
-                          host        ? "nonzero, because rows of O must not overlap"
-                          : unit == 8 ? "a positive multiple of 8 elements (16 bytes)"
-                                      : "a positive multiple of 16 elements (16 bytes)");
+        if (!host && (stride <= 0 || stride % unit))
+            return refuse(failure, FL_INVALID,
+                          "%s.%s %" PRId64 ": must be a positive multiple of %d elements (16 bytes)", NAMES[tensor],
+                          steps[i].name, stride, unit);
+    }
+    if (tensor == TENSOR_O) {
+        const int64_t sizes[] = {steps[0].size, steps[1].size, steps[2].size};
+        const fl_status status = call_check_apart(NAMES[tensor], *strides, sizes, d_head, failure);
+        if (status) return status;
     }
     if (!host && strides->seq > INT32_MAX)
         return refuse(failure, FL_INVALID,
@@ -241,7 +275,13 @@ fl_status call_read_tensors(const fl_tensors *tensors, struct call *call, struct
             return refuse(failure, FL_INVALID, "%s %p: must be a multiple of %d bytes", all[i].name, all[i].address,
                           (int)all[i].align);
     }
-    return serving_check_arrays(&call->problem, &call->tensors, failure);
+    const struct named_address addresses[] = {{"q", call->tensors.q},
+                                              {"k", call->tensors.k},
+                                              {"v", call->tensors.v},
+                                              {"o", call->tensors.o},
+                                              {"lse", call->tensors.lse}};
+    const fl_status apart = call_check_addresses(addresses, 5, 3, failure);
+    return apart ? apart : serving_check_arrays(&call->problem, &call->tensors, failure);
 }
 
 static tensor_strides contiguous_strides(const struct call *call, enum tensor tensor) {

@@ -23,12 +23,29 @@ struct call {
     bool scaled, strided; /* a scale is asked for; tensors are not contiguous */
 };
 
+/* Largest size of a caller's struct. A size that was never set is often larger, and its bytes are not the caller's. */
+#define MOST_STRUCT_BYTES 4096
+
 /* Copy a struct of the caller, which begins with its size: bytes that it lacks become 0. FL_INVALID where it has bytes
- * that are not known here and not 0, or is shorter than the first that there was. */
+ * that are not known here and not 0, is shorter than the first that there was, or longer than MOST_STRUCT_BYTES. */
 fl_status read_struct(const void *from, void *to, size_t size, size_t least, const char *name, struct failure *failure);
 
 /* Give a struct back to a caller whose struct may be shorter or longer; its size stays. */
 void write_struct(void *to, const void *from, size_t size);
+
+/* FL_INVALID where rows of a result surely overlap: a stride below d_head, or two axes with one stride. `sizes` are
+ * those of the axes batch, seq and head. */
+fl_status call_check_apart(const char *name, fl_strides strides, const int64_t sizes[3], int64_t d_head,
+                           struct failure *failure);
+
+struct named_address {
+    const char *name;
+    const void *address; /* NULL: there is no such tensor */
+};
+
+/* FL_INVALID where a result, from number `first_result` on, has the address of a tensor before it. */
+fl_status call_check_addresses(const struct named_address *all, size_t count, size_t first_result,
+                               struct failure *failure);
 
 /* Read and check a problem. */
 fl_status call_read(const fl_problem *problem, struct call *call, struct failure *failure);

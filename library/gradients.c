@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char *const NAMES[] = {"attention/backward", "attention/backward_mma_sync"};
@@ -104,17 +105,20 @@ static fl_status complete_strides(struct gradient_call *asked, int i, struct fai
     for (size_t s = 0; s < sizeof steps / sizeof *steps; s++) {
         if (steps[s].size <= 1) *steps[s].stride = steps[s].initial;
         const int64_t stride = *steps[s].stride;
-        if (stride == steps[s].initial || (host ? stride != 0 : stride > 0 && stride % 8 == 0)) continue;
-        return refuse(failure, FL_INVALID, "%s_strides.%s %" PRId64 ": must be %s", gradient_name(i), steps[s].name,
-                      stride,
-                      host ? "nonzero, because rows of a gradient must not overlap"
-                           : "a positive multiple of 8 elements (16 bytes)");
+        if (host || stride == steps[s].initial || (stride > 0 && stride % 8 == 0)) continue;
+        return refuse(failure, FL_INVALID,
+                      "%s_strides.%s %" PRId64 ": must be a positive multiple of 8 elements (16 bytes)",
+                      gradient_name(i), steps[s].name, stride);
     }
-    return FL_OK;
+    char name[sizeof "dq_strides"];
+    snprintf(name, sizeof name, "%s_strides", gradient_name(i));
+    const int64_t sizes[] = {steps[0].size, steps[1].size, steps[2].size};
+    return call_check_apart(name, *strides, sizes, d_head, failure);
 }
 
 static fl_status check_addresses(const struct gradient_call *asked, struct failure *failure) {
     const fl_tensors *const tensors = &asked->call.tensors;
+    const fl_gradients *const gradients = &asked->gradients;
     const bool host = asked->call.problem.memory == FL_HOST_MEMORY;
     const struct {
         const char *name;
@@ -134,7 +138,12 @@ static fl_status check_addresses(const struct gradient_call *asked, struct failu
             return refuse(failure, FL_INVALID, "%s %p: must be a multiple of %d bytes", all[i].name, all[i].address,
                           (int)all[i].align);
     }
-    return FL_OK;
+    const struct named_address addresses[] = {{"q", tensors->q},     {"k", tensors->k},
+                                              {"v", tensors->v},     {"o", tensors->o},
+                                              {"lse", tensors->lse}, {"dout", gradients->dout},
+                                              {"dq", gradients->dq}, {"dk", gradients->dk},
+                                              {"dv", gradients->dv}, {"dsinks", gradients->dsinks}};
+    return call_check_addresses(addresses, 10, 6, failure);
 }
 
 fl_status gradients_read(const fl_problem *problem, const fl_tensors *tensors, const fl_gradients *gradients,

@@ -153,6 +153,9 @@ static fl_status check_numbers(const fl_problem *problem, struct failure *failur
                           numbers[i].name, numbers[i].value, numbers[i].least, numbers[i].most,
                           *numbers[i].with ? " with " : "", numbers[i].with);
     }
+    if (problem->alibi_batch && problem->alibi_batch != problem->heads)
+        return refuse(failure, FL_INVALID, "alibi_batch %d: must be 0, or %d, heads", problem->alibi_batch,
+                      problem->heads);
     return FL_OK;
 }
 

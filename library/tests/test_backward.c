@@ -246,7 +246,14 @@ static void refusals(fl_library *library) {
     REFUSED((made.gradients.deterministic = 2), FL_INVALID, "deterministic 2: must be 0 or 1");
     REFUSED((made.gradients.unused = 1), FL_INVALID, "unused 1: must be 0");
     REFUSED((made.gradients.dk_strides = (fl_strides){512, 0, 64}), FL_INVALID,
-            "dk_strides.seq 0: must be nonzero, because rows of a gradient must not overlap");
+            "dk_strides.seq 0: must be at least 64, d_head, because rows must not overlap");
+    REFUSED((made.gradients.dk_strides = (fl_strides){512, 64, 64}), FL_INVALID,
+            "dk_strides.head 64: must not be that of seq, because rows must not overlap");
+    struct backward same = right;
+    same.gradients.dv = right.gradients.dk;
+    ok(fl_backward(library, &same.attention.asked, &same.attention.tensors, &same.gradients, NULL) == FL_INVALID &&
+           strstr(fl_error(), "must not be the address of dk"),
+       "%s", fl_error());
     REFUSED((made.attention.asked.memory = FL_DEVICE_MEMORY), FL_INVALID,
             "memory FL_DEVICE_MEMORY: must be FL_HOST_MEMORY on the emulator");
     ok(fl_backward(library, &right.attention.asked, &right.attention.tensors, NULL, NULL) == FL_INVALID &&

@@ -162,12 +162,15 @@ static void sizes(fl_library *library, const struct attention *attention) {
     WRONG(d_head = 264, FL_UNSUPPORTED, "d_head 264: must be a multiple of 8 up to 256");
     WRONG(bias_dtype = 2, FL_INVALID, "bias_dtype 2: must be 0 without FL_BIAS in arrays");
     WRONG(alibi_batch = 2, FL_INVALID, "alibi_batch 2: must be 0 without FL_ALIBI_SLOPES in arrays");
+    WRONG(arrays = (problem.alibi_batch = 1, FL_ALIBI_SLOPES), FL_INVALID, "alibi_batch 1: must be 0, or 2, heads");
     WRONG(d_head = -1, FL_INVALID, "d_head -1: must be from 1");
     WRONG(causal = 2, FL_INVALID, "causal 2: must be from 0 to 1");
     WRONG(scale = -1, FL_INVALID, "scale -1: must be positive");
     WRONG(scale = NAN, FL_INVALID, "scale nan: must be positive");
     WRONG(seq_k = 65535 * (problem.batch = 1 << 14), FL_INVALID, "the product must be at most 68719476736 elements");
-    WRONG(o = ((fl_strides){0, 0, 64}), FL_INVALID, "o.seq 0: must be nonzero");
+    WRONG(o = ((fl_strides){0, 0, 64}), FL_INVALID, "o.seq 0: must be at least 64, d_head, because rows");
+    WRONG(o = ((fl_strides){0, -63, 64}), FL_INVALID, "o.seq -63: must be at least 64, d_head, because rows");
+    WRONG(o = ((fl_strides){0, 64, -64}), FL_INVALID, "o.head -64: must not be that of seq, because rows must not");
     WRONG(k = ((fl_strides){0, INT64_MAX / 2, 64}), FL_INVALID, "elements after the first");
     WRONG(memory = FL_DEVICE_MEMORY, FL_INVALID, "must be FL_HOST_MEMORY on the emulator");
 }
@@ -180,6 +183,12 @@ static void strides_and_addresses(fl_library *library, const struct attention *a
     tensors = attention->tensors;
     tensors.q = (const char *)tensors.q + 1;
     refused(library, &problem, &tensors, FL_INVALID, "must be a multiple of 2 bytes");
+    tensors = attention->tensors;
+    tensors.o = (void *)tensors.q;
+    refused(library, &problem, &tensors, FL_INVALID, "must not be the address of q, because results need");
+    tensors = attention->tensors;
+    tensors.lse = tensors.o;
+    refused(library, &problem, &tensors, FL_INVALID, "must not be the address of o");
     ok(fl_forward(library, &attention->asked, &attention->tensors, (void *)8) == FL_INVALID, "a stream");
     says(fl_error(), "stream 0x8: must be NULL on the emulator", "a stream");
 }
@@ -191,6 +200,8 @@ static void structs_of_other_sizes(fl_library *library, const struct attention *
     } problem = {attention->asked, 0};
     problem.known.size = 8;
     refused(library, &problem.known, &attention->tensors, FL_INVALID, "problem.size 8: must be sizeof(fl_problem)");
+    problem.known.size = (size_t)1 << 40;
+    refused(library, &problem.known, &attention->tensors, FL_INVALID, "problem.size 1099511627776: must be sizeof(");
     problem.known.size = sizeof problem;
     ok(!fl_forward(library, &problem.known, &attention->tensors, NULL), "a longer problem whose new bytes are 0");
     problem.later = 1;
@@ -207,6 +218,8 @@ static void structs_of_other_sizes(fl_library *library, const struct attention *
     ok(!fl_query(library, &attention->asked, &support.known) && !support.later[0] &&
            support.known.size == sizeof support,
        "bytes of a longer result that the library does not know become 0");
+    support.known.size = (size_t)1 << 40;
+    ok(fl_query(library, &attention->asked, &support.known) == FL_INVALID, "a result whose size was never set");
     strcpy(support.known.kernel, "not the caller's");
     support.known.size = offsetof(fl_support, kernel);
     ok(!fl_query(library, &attention->asked, &support.known) && !strcmp(support.known.kernel, "not the caller's"),
