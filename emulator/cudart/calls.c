@@ -3,11 +3,6 @@
 
 #include <string.h>
 
-/* One call of the driver as one of the runtime. */
-#define RUN(call)                                                                                                      \
-    CUresult status = runtime_enter();                                                                                 \
-    if (status == CUDA_SUCCESS) status = (call);                                                                       \
-    return runtime_leave(status)
 /* The entry of a kernel, whose `function` is the driver's. */
 #define RUN_KERNEL(kernel, call)                                                                                       \
     CUfunction function = NULL;                                                                                        \

@@ -11,6 +11,7 @@
  *
  *   registered.c   what the code that nvcc adds to a program registers: fatbins, kernels, variables; launches
  *   texture.c      arrays, textures and surfaces
+ *   forwarded.c    functions that are one of the driver's: more of streams, pools and graphs
  *   memory.c       memory and copies                calls.c   device, streams, events, graphs, functions, the last
  * error errors.c       results by name                  refused.c every other function, refused by name
  */
@@ -32,6 +33,12 @@ CUresult runtime_enter(void);
 /* Convert to a result of the runtime: the numbers are equal. Kept for cudaGetLastError(). */
 cudaError_t runtime_leave(CUresult status);
 cudaError_t runtime_failed(cudaError_t error);
+
+/* One call of the driver as one of the runtime. */
+#define RUN(call)                                                                                                      \
+    CUresult status = runtime_enter();                                                                                 \
+    if (status == CUDA_SUCCESS) status = (call);                                                                       \
+    return runtime_leave(status)
 
 /* By the address that a program has for a kernel, or the handle of __cudaGetKernel(); the module is loaded if it was
  * not. CUDA_ERROR_NOT_FOUND where no such kernel was registered. */

@@ -21,11 +21,6 @@ cudaError_t cudaMalloc(void **at, size_t bytes) {
     return runtime_leave(status);
 }
 
-cudaError_t cudaMallocAsync(void **at, size_t bytes, cudaStream_t stream) {
-    (void)stream; /* work runs in the call that puts it on a stream */
-    return cudaMalloc(at, bytes);
-}
-
 cudaError_t cudaMallocManaged(void **at, size_t bytes, unsigned flags) {
     CUresult status = runtime_enter();
     CUdeviceptr made = 0;
@@ -48,11 +43,6 @@ cudaError_t cudaFree(void *at) {
     CUresult status = runtime_enter();
     if (status == CUDA_SUCCESS && at) status = cuMemFree(address_of(at));
     return runtime_leave(status);
-}
-
-cudaError_t cudaFreeAsync(void *at, cudaStream_t stream) {
-    (void)stream;
-    return cudaFree(at);
 }
 
 cudaError_t cudaHostAlloc(void **at, size_t bytes, unsigned flags) {

@@ -87,8 +87,21 @@ static void set_ahead(const char *name, const char *more, const char *separator)
     free(all);
 }
 
+/* A program with a path of its own to libcudart.so.13, as PyTorch has, takes the one that is loaded already. */
+static void preload(const char *folder) {
+    char runtime[PATH_MAX + 64];
+    const char *before = getenv("LD_PRELOAD");
+    snprintf(runtime, sizeof runtime, "%s/libcudart.so.13", folder);
+    if (access(runtime, R_OK) || strpbrk(runtime, " :")) return;
+    char *all = NULL;
+    if (asprintf(&all, "%s%s%s", before ? before : "", before && *before ? ":" : "", runtime) < 0) exit(STATUS_USAGE);
+    set("LD_PRELOAD", all);
+    free(all);
+}
+
 static void set_environment(const char *folder, const char *notes) {
     set_ahead("LD_LIBRARY_PATH", folder, ":");
+    preload(folder);
     set("EMULATED_GPU_NOTES", notes);
     /* Triton asks ldconfig for libcuda.so.1, and has ptxas make machine code: the stand-in hands the PTX through. */
     set("TRITON_LIBCUDA_PATH", folder);

@@ -93,6 +93,19 @@ CUresult cuGetErrorString(CUresult error, const char **text) {
     return CUDA_SUCCESS;
 }
 
+/* There are no entries: what is wrong is said on stderr. */
+CUresult cuLogsRegisterCallback(CUlogsCallback callback, void *data, CUlogsCallbackHandle *handle) {
+    static char entry;
+    (void)data;
+    if (!callback || !handle) return CUDA_ERROR_INVALID_VALUE;
+    *handle = (CUlogsCallbackHandle)(void *)&entry;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle handle) {
+    return handle ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 /* Flags choose between the two default streams, which are one here. */
 CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *result) {

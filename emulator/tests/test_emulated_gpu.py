@@ -312,6 +312,61 @@ def test_a_program_that_calls_the_runtime(compiler: Path) -> None:
     assert "cudaFreeMipmappedArray is not supported: it returns cudaErrorNotSupported" in done.stderr
 
 
+GRAPHS = r"""
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#define CALL(call) if (call) return printf("%s\n", #call)
+static void add(cudaStream_t stream, cudaError_t error, void *to) { *(int *)to += error ? 100 : 1; }
+static void twice(void *number) { *(int *)number *= 2; }
+int main(void) {
+    cudaStream_t s;
+    cudaMemPool_t pool;
+    cudaGraph_t captured, made;
+    cudaGraphExec_t ready;
+    cudaGraphNode_t node, host, nodes[4];
+    const cudaGraphNode_t *last;
+    const cudaGraphEdgeData *edges;
+    enum cudaStreamCaptureStatus status;
+    enum cudaGraphNodeType type;
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    int priority = 9, called = 0, words[4];
+    unsigned flags;
+    size_t count = 0, all = 4;
+    unsigned long long id, threshold = 0;
+    char bus[32];
+    void *at;
+    const struct cudaHostNodeParams doubling = {twice, &called};
+    CALL(cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, 0));
+    CALL(cudaStreamGetPriority(s, &priority) || cudaStreamGetFlags(s, &flags));
+    CALL(cudaDeviceGetPCIBusId(bus, sizeof bus, 0) || cudaThreadExchangeStreamCaptureMode(&mode));
+    printf("%d %u %s %d\n", priority, flags, bus, mode);
+    CALL(cudaDeviceGetDefaultMemPool(&pool, 0) || cudaMallocFromPoolAsync(&at, 16, pool, s));
+    CALL(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold) || cudaMemPoolTrimTo(pool, 0));
+    CALL(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal) || cudaMemsetAsync(at, 1, 16, s));
+    CALL(cudaStreamGetCaptureInfo(s, &status, &id, &captured, &last, &edges, &count));
+    CALL(cudaGraphNodeGetType(last[0], &type));
+    printf("%d %zu %d\n", status == cudaStreamCaptureStatusActive, count, type == cudaGraphNodeTypeMemset);
+    CALL(cudaStreamEndCapture(s, &captured) || cudaGraphGetNodes(captured, nodes, &all));
+    CALL(cudaGraphCreate(&made, 0) || cudaGraphAddChildGraphNode(&node, made, NULL, 0, captured));
+    CALL(cudaGraphAddHostNode(&host, made, &node, 1, &doubling) || cudaGraphGetRootNodes(made, NULL, &count));
+    printf("%zu node, %zu root\n", all, count);
+    CALL(cudaStreamAddCallback(s, add, &called, 0) || cudaGraphInstantiateWithFlags(&ready, made, 0));
+    CALL(cudaGraphUpload(ready, s) || cudaGraphLaunch(ready, s));
+    CALL(cudaMemcpyAsync(words, at, 16, cudaMemcpyDeviceToHost, s) || cudaFreeAsync(at, s));
+    CALL(cudaStreamSynchronize(s));
+    printf("%x %d\n", words[3], called);
+    return 0;
+}
+"""
+
+
+def test_streams_pools_and_graphs_of_the_runtime(compiler: Path) -> None:
+    libraries = (str(EMULATED / "libcudart.so.13"), f"-Wl,-rpath-link,{EMULATED}")
+    done = run_c(GRAPHS, compiler, RIGHT, *libraries)
+    lines = ["0 1 0000:00:00.0 0", "1 1 1", "1 node, 1 root", "1010101 2"]
+    assert (done.returncode, done.stdout.splitlines(), done.stderr) == (0, lines, "")
+
+
 def names(library: Path) -> set[str]:
     listed = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
     return set(re.findall(r" [TW] (\w+)@", listed))
@@ -327,6 +382,14 @@ def test_the_toolkit_s_own_runtime_is_told_why_it_cannot_start(compiler: Path) -
     theirs = TOOLKIT.resolve() / "lib/libcudart.so.13"
     done = run_c(body, compiler, RIGHT, str(theirs), LD_PRELOAD=str(theirs))
     assert done.returncode == 3 and f"{theirs} brings NVIDIA's CUDA runtime, which cannot start here" in done.stderr
+
+
+def test_a_path_of_a_program_to_another_runtime_does_not_matter(compiler: Path) -> None:
+    """As PyTorch has, by an RPATH, which comes before LD_LIBRARY_PATH."""
+    body = "#include <cuda_runtime_api.h>\nint main(void) { int n; return cudaGetDeviceCount(&n) ? 3 : 4; }\n"
+    theirs = TOOLKIT.resolve() / "lib/libcudart.so.13"
+    done = run_c(body, compiler, RIGHT, str(theirs), f"-Wl,--disable-new-dtags,-rpath,{theirs.parent}")
+    assert (done.returncode, done.stderr) == (4, "")
 
 
 def test_jax_is_told_why_it_takes_the_cpu(tmp_path: Path) -> None:
