@@ -123,6 +123,19 @@ static void note_set(const memory_set *s) {
     overlap_note(f, "cuMemset");
 }
 
+/* By copies of what is set already, up to a page at once. */
+static void set_row(uint8_t *to, const memory_set *s) {
+    enum { PAGE = 4096 };
+    const size_t bytes = s->width * s->element;
+    memcpy(to, &s->value, s->element);
+    for (size_t done = s->element; done < bytes;) {
+        size_t count = done < PAGE ? done : PAGE;
+        if (count > bytes - done) count = bytes - done;
+        memcpy(to + done, to, count);
+        done += count;
+    }
+}
+
 static CUresult run_set(const memory_set *s) {
     if (!s->width || !s->height) return CUDA_SUCCESS;
     uint8_t *to = device_bytes(s->address, (s->height - 1) * s->pitch + s->width * s->element);
@@ -133,7 +146,7 @@ static CUresult run_set(const memory_set *s) {
     }
     record_set(s);
     for (size_t y = 0; y < s->height; y++) {
-        for (size_t x = 0; x < s->width; x++) memcpy(to + y * s->pitch + x * s->element, &s->value, s->element);
+        set_row(to + y * s->pitch, s);
         emu_note_written(the_driver()->device, s->address + y * s->pitch, s->width * s->element);
     }
     note_set(s);

@@ -155,3 +155,22 @@ def test_a_use_is_reported(class_: str, case: str, tmp_path: Path) -> None:
 def test_written_memory_is_not_reported(case: str, tmp_path: Path) -> None:
     done = run(SILENT[case], tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+MEMSETS = """
+host = (ctypes.c_uint8 * 12288)()
+p = ctypes.c_uint64()
+call("cuMemAlloc_v2", ctypes.byref(p), ctypes.c_size_t(12288))
+for element, value in ((1, 0x5A), (2, 0x1234), (4, 0x89ABCDEF)):
+    for count in (1, 3, 1023, 2049):
+        call("cuMemsetD8_v2", p, 0xEE, ctypes.c_size_t(12288))
+        call(f"cuMemsetD{8 * element}_v2", p, value, ctypes.c_size_t(count))
+        call("cuMemcpyDtoH_v2", host, p, ctypes.c_size_t(12288))
+        right = value.to_bytes(element, "little") * count
+        assert bytes(host) == right + bytes([0xEE]) * (12288 - len(right)), (element, count)
+"""
+
+
+def test_memsets_of_every_width(tmp_path: Path) -> None:
+    done = run(MEMSETS, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
