@@ -3,7 +3,7 @@
 
     import torch_on_host              # before Triton; under bin/emulated-gpu
 
-PyTorch's own CUDA part does not run on the emulated GPU: its kernels are machine code. With this module
+The kernels of PyTorch's CUDA build are machine code, which does not run on the emulated GPU. With this module
 torch.randn(..., device="cuda") gives a tensor in memory of the host, and PyTorch's operations on it run on the CPU.
 If a Triton kernel takes it, its entire storage is registered with the emulated driver, so that an out-of-bounds access
 is a finding. Each tensor says that it is on the device cuda:0.
