@@ -549,6 +549,9 @@ bool emu_land_next_arrive(cta *m, warp *w);
 /* Report that lanes `wanted` do not reach the point where lanes `mask` are. */
 void emu_report_divergent(cta *m, const warp *w, uint32_t wanted, uint32_t mask);
 void emu_check_all_lanes(cta *m, warp *w, uint32_t mask);
+/* Lanes, all that have not ended, arrive at a barrier of the CTA. They may have come to different instructions: `o` and
+ * its operands are those of `lane`. */
+void emu_arrive_at_barrier(cta *m, warp *w, const op *o, uint32_t mask, int lane);
 /* After lanes left: barriers may be complete without them. */
 void emu_barriers_after_exit(cta *m);
 

@@ -165,18 +165,18 @@ static bool release_together(cta *m, warp *w) {
  * executed together, but calls of a function may reach them separately. */
 static bool release_barrier_apart(cta *m, warp *w) {
     const op *first = &m->code->ops[w->stack[0].pc];
-    uint32_t id = slot32(w, first->r[0])[first_lane(w->stack[0].mask)];
+    const int lane = first_lane(w->stack[0].mask);
     for (int i = 0; i < w->depth; i++) {
         const op *o = &m->code->ops[w->stack[i].pc];
         if (o->kind != OP_BARRIER || o->detail != BARRIER_SYNC || o->sources != first->sources) return false;
         if (o != first && !o->vector) return false;
-        for (uint32_t rest = w->stack[i].mask; rest; rest &= rest - 1) {
-            if (slot32(w, o->r[0])[first_lane(rest)] != id) return false;
-        }
+        for (uint32_t rest = w->stack[i].mask; rest; rest &= rest - 1)
+            for (int k = 0; k < o->sources; k++) /* the barrier, and how many threads meet at it */
+                if (slot32(w, o->r[k])[first_lane(rest)] != slot32(w, first->r[k])[lane]) return false;
     }
     for (int i = 0; i < w->depth; i++) pass(m, &w->stack[i]);
     m->here = first->instruction;
-    emu_exec_barrier(m, w, first, live_lanes(w));
+    emu_arrive_at_barrier(m, w, first, live_lanes(w), lane);
     return true;
 }
 

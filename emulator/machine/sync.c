@@ -97,13 +97,17 @@ static bool barrier_operands(cta *m, const warp *w, const op *o, int lane, uint3
 }
 
 void emu_exec_barrier(cta *m, warp *w, const op *o, uint32_t mask) {
-    uint32_t id, count;
     if (mask != live_lanes(w)) {
         emu_report_divergent(m, w, live_lanes(w), mask);
         m->faulted = true;
         return;
     }
-    if (!barrier_operands(m, w, o, first_lane(mask), &id, &count)) {
+    emu_arrive_at_barrier(m, w, o, mask, first_lane(mask));
+}
+
+void emu_arrive_at_barrier(cta *m, warp *w, const op *o, uint32_t mask, int lane) {
+    uint32_t id, count;
+    if (!barrier_operands(m, w, o, lane, &id, &count)) {
         m->faulted = true;
         return;
     }

@@ -93,8 +93,9 @@ RIGHT = [
           + "setp.lt.u32 %p, %t, 7;\n@%p bra few;\nbar.warp.sync -1;\nbra.uni end;\nfew:\nbar.warp.sync -1;\nend:\n"
           "st.global.u32 [%own], %t;", half(LANES)),
     Right("barrier.sync at two addresses", START
-          + "setp.lt.u32 %p, %t, 7;\n@%p bra few;\nbarrier.sync 1;\nbra.uni end;\nfew:\nbarrier.sync 1;\nend:\n"
-          "st.global.u32 [%own], %t;", half(LANES)),
+          + "setp.lt.u32 %p, %t, 7;\n@%p bra few;\nshr.u32 %x, %t, 5;\nadd.u32 %y, %x, 32;\nbarrier.sync %x, %y;\n"
+          "bra.uni end;\nfew:\nmov.u32 %x, 9;\nshr.u32 %n, %t, 5;\nadd.u32 %m, %n, 32;\nbarrier.sync %n, %m;\nend:\n"
+          "and.b32 %x, %x, 16;\nadd.u32 %t, %t, %x;\nst.global.u32 [%own], %t;", half(LANES)),
     Right("a barrier after lanes have ended", START
           + "st.global.u32 [%own], %t;\nsetp.lt.u32 %p, %t, 7;\n@%p bra end;\nbar.sync 0;\nend:", half(LANES)),
     Right("a lock in the loop that takes it", START
@@ -224,6 +225,7 @@ WRONG = [
     ("@%p bra end;\nvote.sync.any.pred %q, %p, -1;\nend:", "", ["0xffffffff", "lane 0", "took another path"], 1),
     ("@%p bra end;\nbar.sync 0;\nbra.uni last;\nend:\nbar.sync 0;\nlast:", "", ["took another path"], 3),
     ("@%p bra end;\nbarrier.sync 0;\nbra.uni last;\nend:\nbarrier.sync 1;\nlast:", "", ["took another path"], 3),
+    ("@%p bra end;\nbarrier.sync 0, 32;\nbra.uni last;\nend:\nbarrier.sync 0;\nlast:", "", ["took another path"], 3),
     ("@%p bra end;\nshfl.sync.idx.b32 %x, %t, 0, 0x1f, -1;\nbra.uni last;\nend:\nbar.warp.sync -1;\nlast:", "",
      ["took another path"], 1),
 ]  # fmt: skip
