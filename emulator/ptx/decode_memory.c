@@ -110,9 +110,16 @@ void emu_decode_store(decoder *dec, const form_match *match) {
     const operand *from = emu_elements(dec, operand_at(dec, 1), shape.vector);
     uint16_t values[8];
     const int count = shape.vector;
-    for (int i = 0; i < count; i++) values[i] = emu_source_of_type(dec, &from[i], type, WIDER);
-    if (shape.bytes * count > 16) shape.vector /= 2;
-    for (int first = 0; first < count; first += shape.vector) { /* 32 bytes are two accesses */
+    bool skips = false; /* '_' in 32 bytes: not stored */
+    for (int i = 0; i < count; i++) {
+        if (shape.bytes * count == 32 && from[i].kind == OPERAND_SINK)
+            skips = true;
+        else
+            values[i] = emu_source_of_type(dec, &from[i], type, WIDER);
+    }
+    if (shape.bytes * count > 16) shape.vector = skips ? 1 : shape.vector / 2;
+    for (int first = 0; first < count; first += shape.vector) { /* 32 bytes are several accesses */
+        if (from[first].kind == OPERAND_SINK) continue;
         op *o = emu_emit(dec, match->kind);
         o->bytes = shape.bytes;
         o->vector = shape.vector;

@@ -339,6 +339,11 @@ def memory_cases() -> None:
     )
     want = {"d": 2 * data[np.arange(SIZE) // 2 * 2] + np.uint32(7)}
     CASES.append(Case("ld.global.v8.b32", code, {"a": data}, want))
+    skipped = code.replace("@%even", "bar.sync 0;\n@%even", 1)
+    skipped = skipped.replace(
+        "bar.warp", "@%even st.global.v8.b32 [%at], {_, %v0, %v1, %v2, %v3, %v4, %v5, _};\nbar.warp"
+    )
+    CASES.append(Case("st.global.v8.b32", skipped.replace("%d, %v0, %v7", "%d, %v1, %v7"), {"a": data}, want))
     CASES.append(
         Case(
             "ld.v8.b32",
