@@ -281,9 +281,9 @@ static void follow_load(cta *m, warp *w, const op *o, uint32_t address) {
     }
 }
 
-/* Rows of A and D, and columns of D, that a product makes undefined in a CTA. */
+/* Rows of A and D, by the part of D, and columns of D, that a product makes undefined in a CTA. */
 typedef struct absent_values {
-    bool rows[TENSOR_LANES], columns[2 * TENSOR_LANES], any;
+    bool rows[TENSOR_LANES], columns[2 * TENSOR_LANES], any; /* row + part * rows */
 } absent_values;
 
 static bool words_given(const tensor_shadow *s, uint32_t lane, uint32_t column, uint32_t words) {
@@ -295,22 +295,22 @@ static bool words_given(const tensor_shadow *s, uint32_t lane, uint32_t column, 
 static void find_absent(const tensor_shadow *s, const tensor_job *job, const tensor_product *p, absent_values *out) {
     const unsigned detail = job->o->detail;
     memset(out, 0, sizeof *out);
-    for (uint32_t row = 0; row < p->rows; row++) {
-        const uint32_t lane = emu_tensor_row_lane(p, row);
+    for (uint32_t i = 0; i < p->rows * emu_tensor_parts(p); i++) {
+        const uint32_t row = i % p->rows, lane = emu_tensor_row_lane(p, row, i / p->rows);
         bool given = true;
         if (detail & TENSOR_A_THERE)
             given &= words_given(s, lane + tensor_lane(job->a_there), tensor_column(job->a_there), p->a_bytes / 4);
         if (detail & TENSOR_SPARSE) {
             uint32_t lanes[2];
             emu_tensor_index_lanes(p, row, lanes);
-            for (int i = 0; i < 2; i++)
-                given &= words_given(s, lanes[i] + tensor_lane(job->indices), tensor_column(job->indices) + p->index_id,
+            for (int k = 0; k < 2; k++)
+                given &= words_given(s, lanes[k] + tensor_lane(job->indices), tensor_column(job->indices) + p->index_id,
                                      p->element_bytes == 1 ? 2 : 1);
         }
         if (detail & TENSOR_SCALED)
             given &=
                 words_given(s, row % 32 + tensor_lane(job->scales[0]), tensor_column(job->scales[0]) + row / 32, 1);
-        out->rows[row] = !given;
+        out->rows[i] = !given;
         out->any |= !given;
     }
     for (uint32_t n = 0; n < p->n && detail & TENSOR_SCALED; n++) {
@@ -326,13 +326,14 @@ static void follow_product(cta *at, const tensor_job *job) {
     absent_values absent;
     find_absent(s, job, &p, &absent);
     if (job->adds && !absent.any) return; /* what D has stays as it is */
+    const uint32_t width = p.n / emu_tensor_parts(&p);
     for (uint32_t n = 0; n < p.n; n++) {
         for (uint32_t row = 0; row < p.rows; row++) {
             uint32_t lane, column;
             emu_tensor_position(&p, row, n, &lane, &column);
             if (job->o->detail & TENSOR_MASKED && job->lanes_off[lane / 32 % 8] >> lane % 32 & 1) continue;
             lane += tensor_lane(job->d), column += tensor_column(job->d);
-            bool given = !absent.rows[row] && !absent.columns[n];
+            bool given = !absent.rows[row + n / width * p.rows] && !absent.columns[n];
             if (job->adds) given &= is_given(s, 0, lane, column);
             give(s, 0, lane, column, given);
             give(s, 1, lane, column, given && p.d_format != 0);

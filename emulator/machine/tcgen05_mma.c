@@ -83,34 +83,28 @@ const char *emu_tensor_product_error(const tensor_product *p) {
 
 /* ---- where matrices are ---- */
 
-/* Columns of D side by side in one CTA: parts of it lie one below the other where there are few rows. */
-static uint32_t parts_of(const tensor_product *p) {
+uint32_t emu_tensor_parts(const tensor_product *p) {
     if (p->stationary) return TENSOR_LANES / p->m;
     return p->pair && p->rows == 64 ? 2 : 1;
 }
 
 void emu_tensor_position(const tensor_product *p, uint32_t row, uint32_t n, uint32_t *lane, uint32_t *column) {
-    const uint32_t parts = parts_of(p), width = p->n / parts;
+    const uint32_t parts = emu_tensor_parts(p), width = p->n / parts;
     *lane = row + n / width * p->rows;
     *column = n % width;
     if (p->rows == 64 && parts == 1) *lane = row / 16 * 32 + row % 16;
 }
 
-uint32_t emu_tensor_row_lane(const tensor_product *p, uint32_t row) {
-    return p->rows == 64 && !p->pair && !p->stationary ? row / 16 * 32 + row % 16 : row;
+uint32_t emu_tensor_row_lane(const tensor_product *p, uint32_t row, uint32_t part) {
+    return p->rows == 64 && !p->pair && !p->stationary ? row / 16 * 32 + row % 16 : row + part * p->rows;
 }
 
-/* Lanes by 16 that rows of D or A take. */
-static uint8_t lanes_of_rows(const tensor_product *p, uint32_t address, bool of_d) {
-    const uint32_t parts = of_d ? parts_of(p) : 1;
+/* Lanes by 16 that rows of D or of parts of A take. */
+static uint8_t lanes_of_rows(const tensor_product *p, uint32_t address, uint32_t parts) {
     uint8_t lanes = 0;
-    for (uint32_t row = 0; row < p->rows; row += 16) {
-        for (uint32_t part = 0; part < parts; part++) {
-            uint32_t lane = emu_tensor_row_lane(p, row), column;
-            if (of_d) emu_tensor_position(p, row, part * (p->n / parts), &lane, &column);
-            lanes |= (uint8_t)(1 << (lane + tensor_lane(address)) / 16 % 8);
-        }
-    }
+    for (uint32_t row = 0; row < p->rows; row += 16)
+        for (uint32_t part = 0; part < parts; part++)
+            lanes |= (uint8_t)(1 << (emu_tensor_row_lane(p, row, part) + tensor_lane(address)) / 16 % 8);
     return lanes;
 }
 
@@ -162,21 +156,21 @@ uint32_t emu_tensor_regions(const tensor_job *job, tensor_region out[MOST_TENSOR
     }
     const tensor_product p = emu_tensor_product(job);
     out[count++] = (tensor_region){.column = tensor_column(job->d),
-                                   .columns = p.n / parts_of(&p),
-                                   .lanes = lanes_of_rows(&p, job->d, true),
+                                   .columns = p.n / emu_tensor_parts(&p),
+                                   .lanes = lanes_of_rows(&p, job->d, emu_tensor_parts(&p)),
                                    .reads = job->adds,
                                    .writes = true,
                                    .name = "D of tcgen05.mma"};
     if (job->o->detail & TENSOR_A_THERE)
         out[count++] = (tensor_region){.column = tensor_column(job->a_there),
                                        .columns = p.a_bytes / 4,
-                                       .lanes = lanes_of_rows(&p, job->a_there, false),
+                                       .lanes = lanes_of_rows(&p, job->a_there, emu_tensor_parts(&p)),
                                        .reads = true,
                                        .name = "A of tcgen05.mma"};
     if (job->o->detail & TENSOR_SPARSE)
         out[count++] = (tensor_region){.column = tensor_column(job->indices) + p.index_id,
                                        .columns = index_columns(&p),
-                                       .lanes = lanes_of_rows(&p, job->indices, false),
+                                       .lanes = lanes_of_rows(&p, job->indices, 1),
                                        .reads = true,
                                        .name = "the indices of A of tcgen05.mma"};
     for (int i = 0; i < 2 && job->o->detail & TENSOR_SCALED; i++)
@@ -281,18 +275,20 @@ static void gather_shared(const cta *at, const tensor_layout *l, uint32_t rows, 
  * side with the others has a mask of its own, which alternates from its first span on and is cut at its start. */
 static bool is_zeroed(const tensor_product *p, uint32_t n) {
     const uint64_t mask = p->zero_columns;
-    const uint32_t width = p->n / parts_of(p), part = n / width;
+    const uint32_t width = p->n / emu_tensor_parts(p), part = n / width;
     const uint32_t kept = (uint32_t)(mask >> 40 & 255) + 1, zeros = (uint32_t)(mask >> 48 & 255) + 1;
     const uint32_t at = (n % width + (uint32_t)(mask >> 8 * part & 255)) % (kept + zeros);
     if (!(mask >> 39 & 1)) return false;
     return mask >> (32 + part) & 1 ? at < zeros : at >= kept;
 }
 
-/* With .ashift a row is that of the lane before; the first stays. */
-static void gather_there(const cta *at, const tensor_product *p, const tensor_job *job, operand_row *out) {
+/* A for a part of D, which has its own rows in its own lanes. With .ashift a row is that of the lane before; the first
+ * stays. */
+static void gather_there(const cta *at, const tensor_product *p, const tensor_job *job, uint32_t part,
+                         operand_row *out) {
     const bool shifts = job->o->detail & TENSOR_SHIFTED;
     for (uint32_t r = 0; r < p->rows; r++) {
-        const uint32_t lane = emu_tensor_row_lane(p, shifts && r ? r - 1 : r) + tensor_lane(job->a_there);
+        const uint32_t lane = emu_tensor_row_lane(p, shifts && r ? r - 1 : r, part) + tensor_lane(job->a_there);
         for (uint32_t c = 0; c < p->a_bytes / 4; c++)
             memcpy(out[r] + 4 * c, tensor_word(at->tensor, lane, tensor_column(job->a_there) + c), 4);
     }
@@ -319,8 +315,8 @@ static uint32_t number_of(uint32_t format, const uint8_t *row, uint32_t k, bool 
 /* ---- sparse A ---- */
 
 void emu_tensor_index_lanes(const tensor_product *p, uint32_t row, uint32_t lanes[2]) {
-    lanes[0] = emu_tensor_row_lane(p, p->element_bytes == 1 ? row : row & ~8u);
-    lanes[1] = p->element_bytes == 1 ? lanes[0] : emu_tensor_row_lane(p, row | 8u);
+    lanes[0] = emu_tensor_row_lane(p, p->element_bytes == 1 ? row : row & ~8u, 0);
+    lanes[1] = p->element_bytes == 1 ? lanes[0] : emu_tensor_row_lane(p, row | 8u, 0);
 }
 
 /* Take the indices of a row along k. For bytes they are in two columns of the row's lane. For f16 and tf32, one column
@@ -412,6 +408,7 @@ typedef struct operands {
     const cta *at;
     const tensor_product *p;
     const tensor_job *job;
+    uint32_t first, end; /* columns of D */
     _Alignas(16) operand_row a[MOST_ROWS], b[MOST_COLUMNS];
 } operands;
 
@@ -443,8 +440,8 @@ static void multiply_to_halves(const operands *of) {
     static _Thread_local half_row a[MOST_ROWS], b[MOST_COLUMNS];
     const tensor_product *p = of->p;
     for (uint32_t i = 0; i < p->rows; i++) take_halves(of->a[i], p->k, p->a_format, &a[i]);
-    for (uint32_t n = 0; n < p->n; n++) take_halves(of->b[n], p->k, p->b_format, &b[n]);
-    for (uint32_t n = 0; n < p->n; n++) {
+    for (uint32_t n = of->first; n < of->end; n++) take_halves(of->b[n], p->k, p->b_format, &b[n]);
+    for (uint32_t n = of->first; n < of->end; n++) {
         for (uint32_t i = 0; i < p->rows; i++) {
             uint32_t *element = element_of(of, i, n);
             if (!element) continue;
@@ -477,7 +474,7 @@ static void multiply_halves(const operands *of) {
             emu_widen_a(&wide_a[i][s], registers, p->a_format);
         }
     }
-    for (uint32_t n = 0; n < p->n; n += 8) {
+    for (uint32_t n = of->first; n < of->end; n += 8) {
         mma_b wide_b[2];
         for (uint32_t s = 0; s < steps; s++) {
             b_words(of->b + n, 32 * s, words);
@@ -501,9 +498,9 @@ static void multiply_integers(const operands *of) {
     const bool limits = bits_at(of->job->how, 3, 1);
     for (uint32_t k = 0; k < p->k; k++) {
         for (uint32_t i = 0; i < p->rows; i++) a[i][k] = integer_at(of->a[i], k, p->a_format);
-        for (uint32_t n = 0; n < p->n; n++) b[n][k] = integer_at(of->b[n], k, p->b_format);
+        for (uint32_t n = of->first; n < of->end; n++) b[n][k] = integer_at(of->b[n], k, p->b_format);
     }
-    for (uint32_t n = 0; n < p->n; n++) {
+    for (uint32_t n = of->first; n < of->end; n++) {
         for (uint32_t i = 0; i < p->rows; i++) {
             uint32_t *element = element_of(of, i, n);
             if (!element) continue;
@@ -580,10 +577,10 @@ static void multiply_values(const operands *of) {
         for (uint32_t i = 0; i < p->rows; i++)
             words ? take_words(of->a[i], first, &a[i])
                   : take_numbers(&tables[0], p->a_format, of->a[i], first, there, &a[i]);
-        for (uint32_t n = 0; n < p->n; n++)
+        for (uint32_t n = of->first; n < of->end; n++)
             words ? take_words(of->b[n], first, &b[n])
                   : take_numbers(&tables[1], p->b_format, of->b[n], first, false, &b[n]);
-        for (uint32_t n = 0; n < p->n; n++) {
+        for (uint32_t n = of->first; n < of->end; n++) {
             const float scale = scaled ? scale_of(of, true, n, 0) : 1;
             for (uint32_t i = 0; i < p->rows; i++) {
                 uint32_t *element = element_of(of, i, n);
@@ -619,11 +616,11 @@ static void multiply_fours(const operands *of) {
         take_fours(of->a[i], p->k, p->negate_a, a[i]);
         for (uint32_t s = 0; s < scales; s++) a_scales[i][s] = scale_of(of, false, i, s);
     }
-    for (uint32_t n = 0; n < p->n; n++) {
+    for (uint32_t n = of->first; n < of->end; n++) {
         take_fours(of->b[n], p->k, p->negate_b, b[n]);
         for (uint32_t s = 0; s < scales; s++) b_scales[n][s] = scale_of(of, true, n, s);
     }
-    for (uint32_t n = 0; n < p->n; n++) {
+    for (uint32_t n = of->first; n < of->end; n++) {
         for (uint32_t i = 0; i < p->rows; i++) {
             uint32_t *element = element_of(of, i, n);
             int32_t sums[NARROW_GROUPS] = {0};
@@ -637,9 +634,24 @@ static void multiply_fours(const operands *of) {
     }
 }
 
+static void multiply(const operands *of) {
+    const tensor_product *p = of->p;
+    if (p->kind == KIND_F16 && p->d_format == 0)
+        multiply_to_halves(of);
+    else if (p->kind == KIND_F16)
+        multiply_halves(of);
+    else if (p->kind == KIND_I8)
+        multiply_integers(of);
+    else if (p->kind == KIND_MXF4 || p->kind == KIND_MXF4NVF4)
+        multiply_fours(of);
+    else
+        multiply_values(of);
+}
+
 void emu_tensor_multiply(cta *m, const tensor_job *job) {
     static _Thread_local operands of;
     const tensor_product p = emu_tensor_product(job);
+    const bool there = job->o->detail & TENSOR_A_THERE;
     const tensor_layout a = emu_tensor_layout(job->a, p.transpose_a, p.element_bytes);
     const tensor_layout b = emu_tensor_layout(job->b, p.transpose_b, p.element_bytes);
     of.p = &p;
@@ -651,21 +663,16 @@ void emu_tensor_multiply(cta *m, const tensor_job *job) {
     if (p.negate_b) negate(&p, p.b_format, of.b, p.n, p.b_bytes);
     for (uint32_t which = 0; which <= (uint32_t)p.pair; which++) {
         of.at = cta_of_job(m, job, which);
-        if (job->o->detail & TENSOR_A_THERE)
-            gather_there(of.at, &p, job, of.a);
-        else
-            gather_shared(of.at, &a, p.rows, p.a_bytes, of.a);
-        if (p.negate_a) negate(&p, p.a_format, of.a, p.rows, p.a_bytes);
-        if (job->o->detail & TENSOR_SPARSE) expand(of.at, &p, job, of.a);
-        if (p.kind == KIND_F16 && p.d_format == 0)
-            multiply_to_halves(&of);
-        else if (p.kind == KIND_F16)
-            multiply_halves(&of);
-        else if (p.kind == KIND_I8)
-            multiply_integers(&of);
-        else if (p.kind == KIND_MXF4 || p.kind == KIND_MXF4NVF4)
-            multiply_fours(&of);
-        else
-            multiply_values(&of);
+        const uint32_t parts = there ? emu_tensor_parts(&p) : 1;
+        for (uint32_t part = 0; part < parts; part++) {
+            of.first = part * (p.n / parts), of.end = of.first + p.n / parts;
+            if (there)
+                gather_there(of.at, &p, job, part, of.a);
+            else
+                gather_shared(of.at, &a, p.rows, p.a_bytes, of.a);
+            if (p.negate_a) negate(&p, p.a_format, of.a, p.rows, p.a_bytes);
+            if (job->o->detail & TENSOR_SPARSE) expand(of.at, &p, job, of.a);
+            multiply(&of);
+        }
     }
 }

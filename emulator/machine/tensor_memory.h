@@ -83,8 +83,11 @@ tensor_product emu_tensor_product(const tensor_job *job);
 const char *emu_tensor_product_error(const tensor_product *p);
 /* Position of element (row, n) of D in a CTA, relative to the address of D. */
 void emu_tensor_position(const tensor_product *p, uint32_t row, uint32_t n, uint32_t *lane, uint32_t *column);
-/* The lane of a row of A in tensor memory. */
-uint32_t emu_tensor_row_lane(const tensor_product *p, uint32_t row);
+/* Number of parts of D in one CTA, one below the other, each with some of the columns: 1 unless rows are few. */
+uint32_t emu_tensor_parts(const tensor_product *p);
+/* The lane of a row of A in tensor memory. Each part of D is multiplied from a copy of A in its own lanes: FlashMLA has
+ * another matrix in each. */
+uint32_t emu_tensor_row_lane(const tensor_product *p, uint32_t row, uint32_t part);
 /* The lanes, from the address of the indices on, that have those of a row of a sparse A. */
 void emu_tensor_index_lanes(const tensor_product *p, uint32_t row, uint32_t lanes[2]);
 /* Do it: read shared and tensor memory, and write tensor memory. */

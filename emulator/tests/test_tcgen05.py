@@ -236,6 +236,10 @@ class Product:
     wraps: bool = False  # rows of 48 bytes from byte 96 of a tile of 128 bytes on, and then from byte 0 of the next one
 
     @property
+    def has_parts(self) -> bool:
+        return self.there and (self.pair or ".ws" in self.modifiers)
+
+    @property
     def k(self) -> int:
         if self.wide:
             return 96
@@ -258,6 +262,8 @@ PRODUCTS = {
     "collector": Product("f16", modifiers=".collector::a::fill"),
     "A in tensor memory": Product("f16", there=True),
     "shifted": Product("f16", there=True, modifiers=".ashift"),
+    "A there, stationary": Product("f16", m=32, n=64, there=True, modifiers=".ws"),
+    "A there, 128 rows of two": Product("f16", m=128, n=32, there=True, pair=True),
     "A there, 64 rows": Product("f16", m=64, there=True),
     "lanes off": Product("f16", off=(0xF0, 0, 1, 1 << 31)),
     "scale-input-d": Product("f16", start=", 3"),
@@ -318,10 +324,12 @@ def store_words(words: Array, column: int, offset: int, rank: int = 0) -> tuple[
     return "\n".join(lines), words.astype(np.uint32).tobytes()
 
 
-def on_lanes(rows: Array, m: int) -> Array:
-    """Rows of A as lanes of tensor memory."""
+def on_lanes(rows: Array, what: Product) -> Array:
+    """Rows of A as lanes of tensor memory. Each part of D has its own A: the rows, in odd parts the last one first."""
     out = np.zeros((128, rows.shape[1]), rows.dtype)
-    out[[r // 16 * 32 + r % 16 if m == 64 else r for r in range(len(rows))]] = rows
+    if what.has_parts:
+        return np.tile(np.concatenate([rows, rows[::-1]]), (2, 1))[:128]
+    out[[r // 16 * 32 + r % 16 if what.m == 64 else r for r in range(len(rows))]] = rows
     return out
 
 
@@ -395,10 +403,10 @@ def build(what: Product, seed: int) -> tuple[str, bytes, Array, int]:
         arranged = wrapped if what.wraps else core_matrices
         parts = Parts([], arranged(a_bytes) + arranged(b_bytes))
         if what.there:
-            parts.store(on_lanes(a_bytes.view(np.uint32), what.m), A_COLUMN)
+            parts.store(on_lanes(a_bytes.view(np.uint32), what), A_COLUMN)
         if sparse:
             arranged_indices = indices if raw_a.shape[1] == what.k // 2 else in_pairs_of_rows(indices)
-            parts.store(on_lanes(arranged_indices, what.m), INDEX_COLUMN + (what.more & 3))
+            parts.store(on_lanes(arranged_indices, what), INDEX_COLUMN + (what.more & 3))
         for i, (_, words) in enumerate(scaled):
             width = words.shape[1] // (ctas if i == 0 else 1)
             parts.store(words[:, cta * width : (cta + 1) * width] if i == 0 else words, SCALE_COLUMNS[i])
@@ -423,7 +431,8 @@ def build(what: Product, seed: int) -> tuple[str, bytes, Array, int]:
             cta, lane, column = position(what, r, n)
             if what.off and what.off[lane // 32] >> lane % 32 & 1:
                 continue
-            d[cta, lane, column] = product[r, n] + start[cta, lane, column] / (8 if what.start else 1)
+            row = (2 * (r // rows) + 1) * rows - 1 - r if what.has_parts and lane // rows % 2 else r
+            d[cta, lane, column] = product[row, n] + start[cta, lane, column] / (8 if what.start else 1)
     to_words = WORDS_OF[what.d]
     before = int(to_words(np.array([96.0]))[0])
     parts.setup[:0] = [f"mov.b32 %x2, {before};"] + [
