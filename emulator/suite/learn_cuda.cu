@@ -1,6 +1,6 @@
 /* The matmuls of gau-nernst/learn-cuda, 02e_matmul_sm100, against sums of whole numbers.
  *
- *     program NAME      // v0, v1a, ... v7c: prints "right" or the first wrong output
+ *     program NAME      // prints "right" or the first wrong output; without a name, all names
  */
 #include <cuda_bf16.h>
 
@@ -22,6 +22,10 @@ static const struct {
 
 /* A and B have rows along k; numbers so small that each output is one that bf16 has. */
 int main(int argc, char **argv) {
+    if (argc < 2) {
+        for (const auto &each : ALL) puts(each.name);
+        return 0;
+    }
     enum { M = 512, N = 512, K = 512 };
     std::vector<nv_bfloat16> A(M * K), B(N * K), C(M * N);
     for (int i = 0; i < M * K; i++) A[i] = __float2bfloat16((float)((i * 7 + i / K * 3) % 29 == 0));

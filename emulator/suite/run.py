@@ -30,13 +30,16 @@ RUNS = (
 )
 OF_CUTLASS = tuple(("CUTLASS", "cutlass_programs.py", arch) for arch in ("sm_100a", "sm_103a", "sm_120a"))
 OF_GLUON = (("Gluon's tutorials", "gluon_tutorials.py", "sm_100a"),)
-OF_LEARN_CUDA = (("learn-cuda", "learn_cuda_programs.py", "sm_100a"),)
+OF_HOSTS = {
+    each.lower(): ((each, "host_programs.py", "sm_100a"),)
+    for each in ("learn-cuda", "ThunderKittens", "DeepGEMM", "FlashMLA")
+}
 FRAMEWORKS = ("Taichi", "Quadrants", "Dr.Jit", "SlangPy", "PyCUDA", "cuda.core", "numba-cuda")
 OF_FRAMEWORKS = {
     each: tuple((each, "framework_programs.py", arch) for arch in ("sm_80", "sm_90a")) for each in FRAMEWORKS
 }
 OF_FLASH = (("FlashAttention-4", "flash_attention_programs.py", "sm_100a"),)
-ONLY = {"cutlass": OF_CUTLASS, "gluon": OF_GLUON, "learn-cuda": OF_LEARN_CUDA, "flash": OF_FLASH, **OF_FRAMEWORKS}
+ONLY = {"cutlass": OF_CUTLASS, "gluon": OF_GLUON, "flash": OF_FLASH, **OF_HOSTS, **OF_FRAMEWORKS}
 OF_ZLUDA = (("ZLUDA", "zluda_programs.py", "sm_80"), ("ZLUDA", "zluda_programs.py", "sm_90a"))
 TUTORIALS, LANGUAGE = "Triton's tutorials", "Triton's tests"
 OF_TRITON = (
@@ -128,7 +131,8 @@ def main(
     rows += rows_of_checkout(text, (TUTORIALS, LANGUAGE), [each.row() for each in of_triton])
     rows += rows_of_checkout(text, ("ZLUDA",), [each.row() for each in others])
     rows += rows_of_checkout(text, ("CUTLASS",), [each.row() for each in of_cutlass])
-    rows += rows_of_checkout(text, (OF_GLUON[0][0], OF_LEARN_CUDA[0][0], OF_FLASH[0][0], *FRAMEWORKS), [])
+    alone = (OF_GLUON, OF_FLASH, *OF_HOSTS.values(), *OF_FRAMEWORKS.values())
+    rows += rows_of_checkout(text, tuple(each[0][0] for each in alone), [])
     table = "\n".join([BEGIN, *lines, *rows, END])
     before, _, rest = text.partition(BEGIN)
     if not rest:

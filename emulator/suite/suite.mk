@@ -56,20 +56,41 @@ $(OF_CUTLASS): | $(COMPILER)
 		$(addprefix -I$(CUTLASS)/,include tools/util/include examples/common) \
 		$(call cutlass_source,$(@F)) -I$(dir $(call cutlass_source,$(@F))) -L$(EMULATED) -lcuda
 
-# The matmuls of gau-nernst/learn-cuda for sm_100a, whose header asks for PyTorch's.
-SUITE_LEARN := $(BUILD)/suite-learn-cuda
-.PHONY: suite-learn-cuda suite-gluon
-suite-learn-cuda: libcuda $(if $(LEARN_CUDA),$(SUITE_LEARN)/program)  ##+ matmuls of learn-cuda: LEARN_CUDA=
-	$(if $(LEARN_CUDA),,$(error suite-learn-cuda needs LEARN_CUDA=FOLDER, a checkout of gau-nernst/learn-cuda))
-	$(PYTHON) emulator/suite/run.py $(PYTHON) bin/emulated-gpu emulator/suite/README.md --only learn-cuda \
-		$(SUITE_LEARN)/program
-$(SUITE_LEARN)/program: emulator/suite/learn_cuda.cu \
-	$(wildcard $(LEARN_CUDA)/02e_matmul_sm100/matmul_v*.cu) | $(COMPILER)
-	@mkdir -p $(@D)/torch && echo '#define TORCH_CHECK(...)' >$(@D)/torch/library.h
-	$(call say,NVCC,$@)$(NVCC) -std=c++17 -O2 -lineinfo -w -cudart shared -isystem $(CCCL) -I$(@D) -include tuple \
-		-include cuda_bf16.h -gencode arch=compute_100a,code=compute_100a -o $@ $^ -L$(EMULATED) -lcuda
+# Kernels for sm_100a in host programs of ours. CUTLASS= where a checkout has no submodules.
+#
+#     learn_cuda.cu, blackwell/NAME.cu or fp8/flashmla.cu + kernels of the checkout ─ nvcc ─► build/suite-NAME/program
+#
+# learn-cuda's header asks for PyTorch's.
+SUITE_HOSTS := $(BUILD)/suite-blackwell
+SUITE_HOST_FLAGS = -O3 -std=c++20 -lineinfo -gencode arch=compute_100a,code=compute_100a --expt-relaxed-constexpr \
+	--expt-extended-lambda -DNDEBUG -DCUTLASS_ENABLE_DIRECT_CUDA_DRIVER_CALL=1 -w -isystem $(CCCL) -cudart shared
+host_rows = $(if $($(2)),,$(error suite-$(1) needs $(2)=FOLDER, a checkout))$(PYTHON) emulator/suite/run.py $(PYTHON) \
+	bin/emulated-gpu emulator/suite/README.md --only $(1) $(SUITE_HOSTS)/$(1)
+.PHONY: suite-learn-cuda suite-thunderkittens suite-deepgemm suite-flashmla
+suite-learn-cuda: libcuda $(if $(LEARN_CUDA),$(SUITE_HOSTS)/learn-cuda)  ##+ matmuls of learn-cuda: LEARN_CUDA=
+	$(call host_rows,learn-cuda,LEARN_CUDA)
+suite-thunderkittens: libcuda $(if $(THUNDERKITTENS),$(SUITE_HOSTS)/thunderkittens)  ##+ its products: THUNDERKITTENS=
+	$(call host_rows,thunderkittens,THUNDERKITTENS)
+suite-deepgemm: libcuda $(if $(DEEPGEMM),$(SUITE_HOSTS)/deepgemm)  ##+ DeepGEMM for sm_100a: DEEPGEMM= [CUTLASS=]
+	$(call host_rows,deepgemm,DEEPGEMM)
+suite-flashmla: libcuda $(if $(FLASHMLA),$(SUITE_HOSTS)/flashmla)  ##+ FlashMLA for sm_100a: FLASHMLA= [CUTLASS=]
+	$(call host_rows,flashmla,FLASHMLA)
+define host_program  # $(1) name, $(2) our program, $(3) sources of the checkout, $(4) flags
+$(SUITE_HOSTS)/$(1): $(2) $(3) $(wildcard emulator/suite/*/*.cuh) | $(COMPILER)
+	@mkdir -p $(SUITE_HOSTS)/torch && echo '#define TORCH_CHECK(...)' >$(SUITE_HOSTS)/torch/library.h
+	$$(call say,NVCC,$$@)$(NVCC) $$(SUITE_HOST_FLAGS) $(4) -o $$@ $$(filter %.cu,$$^) -L$(EMULATED) -lcuda
+endef
+OF_KITTENS = -DKITTENS_BLACKWELL --use_fast_math $(addprefix -I$(THUNDERKITTENS)/,include prototype kernels/gemm)
+$(eval $(call host_program,learn-cuda,emulator/suite/learn_cuda.cu,\
+	$(wildcard $(LEARN_CUDA)/02e_matmul_sm100/matmul_v*.cu),-I$(SUITE_HOSTS) -include tuple -include cuda_bf16.h))
+$(eval $(call host_program,thunderkittens,emulator/suite/blackwell/thunderkittens.cu,,$$(OF_KITTENS)))
+$(eval $(call host_program,deepgemm,emulator/suite/blackwell/deepgemm.cu,,$$(DEEPGEMM_FLAGS)))
+$(eval $(call host_program,flashmla,emulator/suite/fp8/flashmla.cu,$(wildcard $(addprefix $(FLASHMLA)/csrc/,\
+	sm100/decode/*/*/*.cu sm100/prefill/sparse/*/*/*.cu sm100/prefill/sparse/*/*/*/*.cu smxx/decode/*/*.cu)),\
+	-DFL_SM_100A -I$(FLASHMLA)/csrc/sm100 $$(FLASHMLA_FLAGS)))
 
 # Small cases of Gluon's tutorials for Blackwell, from a checkout of Triton.
+.PHONY: suite-gluon
 suite-gluon: libcuda $(FRAMEWORKS)/frameworks.installed  ##+ Gluon's tutorials of Blackwell: TRITON=
 	$(if $(TRITON),,$(error suite-gluon needs TRITON=FOLDER, a checkout of Triton))
 	$(PYTHON) emulator/suite/run.py $(FRAMEWORKS)/bin/python bin/emulated-gpu emulator/suite/README.md \

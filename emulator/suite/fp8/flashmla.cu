@@ -1,20 +1,29 @@
-/* flashmla.cu - FlashMLA's decoding over a sparse e4m3 KV cache for sm_90a on small problems, compared with float64 of
- * that cache. It is built together with FlashMLA's own files, and fp8_kernels.py runs it. */
+/* flashmla.cu - FlashMLA's decoding over a sparse e4m3 KV cache on small problems, compared with float64 of that cache.
+ * It is built together with FlashMLA's own files: for sm_90a fp8_kernels.py runs it, and for sm_100a (FL_SM_100A)
+ * host_programs.py, with FlashMLA's sparse prefill of bf16 as well. */
 
 #include "host.cuh"
 
 #include <cuda_bf16.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "params.h"
+#ifdef FL_SM_100A
+#include "sm100/decode/head64/kernel.h"
+#include "sm100/prefill/sparse/fwd/head128/phase1.h"
+#include "sm100/prefill/sparse/fwd/head64/phase1.h"
+#include "sm100/prefill/sparse/fwd_for_small_topk/head128/phase1.h"
+#else
 #include "sm90/decode/sparse_fp8/splitkv_mla.h"
+#endif
 #include "smxx/decode/combine/combine.h"
 #include "smxx/decode/get_decoding_sched_meta/get_decoding_sched_meta.h"
 
 constexpr int D_V = 512, D_ROPE = 64; // elements of V, the first of a key; of a key's end, which stays bf16
 constexpr int PAGES = 4, PAGE = 64, TOKENS = PAGES * PAGE;
-constexpr int PAGE_BYTES = PAGE * 672;      // room for either format
+constexpr int PAGE_BYTES = 82 * 576;        // room for either format, and a multiple of the bytes of either token
 constexpr int BLOCK = 64, REQUEST_COST = 5; // tokens of a block; fixed cost of a request, in blocks
 constexpr float SCALE = 0.0625f;            // of the scores
 
@@ -138,6 +147,34 @@ static void schedule(const SparseAttnDecodeParams &p) {
     smxx::decode::run_get_decoding_sched_meta_kernel(meta);
 }
 
+#ifdef FL_SM_100A
+// As FlashMLA chooses: 128 heads of MODEL1 in a pair of CTAs, of V3.2 by two launches.
+static int ctas_of_split(const Problem &problem) {
+    return problem.heads == 128 && !problem.format.floats() ? 2 : 1;
+}
+
+static void attend(SparseAttnDecodeParams p) {
+    using namespace sm100::decode::head64;
+    if (p.h_q == 128 && p.model_type == ModelType::MODEL1) {
+        using namespace sm100::fwd_for_small_topk::head128;
+        run_fwd_for_small_topk_phase1_kernel<SparseAttnFwdMode::DecodeWithSplitKV, 512>(p);
+        return;
+    }
+    for (int left = p.h_q; left > 0; left -= 64) {
+        p.h_q = 64;
+        if (p.model_type == ModelType::V32)
+            run_flash_splitkv_mla_fp8_sparse_kernel<ModelType::V32>(p);
+        else
+            run_flash_splitkv_mla_fp8_sparse_kernel<ModelType::MODEL1>(p);
+        p.q += 64 * p.stride_q_h_q, p.out += 64 * p.stride_o_h_q, p.o_accum += 64 * p.stride_o_accum_h_q;
+        p.lse += 64, p.lse_accum += 64, p.attn_sink += p.attn_sink ? 64 : 0;
+    }
+}
+#else
+static int ctas_of_split(const Problem &problem) {
+    return problem.heads / BLOCK;
+}
+
 static void attend(const SparseAttnDecodeParams &p) {
     using namespace sm90::decode::sparse_fp8;
     if (p.model_type == ModelType::V32 && p.h_q == 64)
@@ -149,6 +186,8 @@ static void attend(const SparseAttnDecodeParams &p) {
     else
         run_flash_splitkv_mla_fp8_sparse_kernel<ModelType::MODEL1, 128>(p);
 }
+
+#endif
 
 static void combine(const SparseAttnDecodeParams &p) {
     CombineParams c{};
@@ -173,7 +212,7 @@ static Outputs decode(const Problem &problem, Inputs &in) {
     const int heads = problem.heads, batch = problem.batch;
     cudaDeviceProp device;
     require(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties");
-    const int parts = std::max(device.multiProcessorCount / (heads / BLOCK), 1), splits = batch + parts;
+    const int parts = std::max(device.multiProcessorCount / ctas_of_split(problem), 1), splits = batch + parts;
     Array<cutlass::bfloat16_t> q(in.q_bits), o(std::vector<cutlass::bfloat16_t>(batch * heads * D_V));
     Array<float> lse(std::vector<float>(batch * heads)), lse_parts(std::vector<float>(splits * heads));
     Array<float> o_parts(std::vector<float>(splits * heads * D_V));
@@ -229,17 +268,86 @@ bool Problem::right() const {
     Random random;
     Inputs in(*this, random);
     Outputs out = decode(*this, in);
-    Check check(1.0 / 512); // weights are rounded to bf16
+    Check check(1.0 / 256); // weights are rounded to bf16
     for (int row = 0; row < batch * heads; row++) compare(*this, in, out, row, check);
     return check.right(size);
 }
 
+#ifdef FL_SM_100A
+// ---- sparse prefill: keys in bf16, V their first elements ----
+
+template <int D, void RUN(const SparseAttnFwdParams &), int HEADS>
+static bool prefill() {
+    constexpr int QUERIES = 3, TOPK = 256;
+    Random random;
+    std::vector<cutlass::bfloat16_t> q_bits, k_bits;
+    for (int i = 0; i < QUERIES * HEADS * D; i++) q_bits.emplace_back(random());
+    for (int i = 0; i < TOKENS * D; i++) k_bits.emplace_back(random());
+    Array<cutlass::bfloat16_t> q(q_bits), keys(k_bits), out(std::vector<cutlass::bfloat16_t>(QUERIES * HEADS * D_V));
+    Array<int> indices(choose(QUERIES, TOPK, random)), lengths({TOPK, 200, 100});
+    Array<float> lse(std::vector<float>(QUERIES * HEADS)), most(lse.host), sinks(lse.host);
+    SparseAttnFwdParams p{};
+    p.s_q = QUERIES, p.s_kv = TOKENS, p.h_q = HEADS, p.h_kv = 1, p.d_qk = D, p.d_v = D_V, p.topk = TOPK;
+    p.sm_scale = SCALE, p.sm_scale_div_log2 = SCALE * static_cast<float>(M_LOG2E);
+    p.q = q.device, p.kv = keys.device, p.indices = indices.device, p.attn_sink = sinks.device;
+    p.topk_length = lengths.device, p.stride_q_s_q = HEADS * D, p.stride_q_h_q = D;
+    p.stride_kv_s_kv = p.stride_kv_h_kv = D, p.stride_indices_s_q = p.stride_indices_h_kv = TOPK;
+    p.out = out.device, p.max_logits = most.device, p.lse = lse.device, p.num_sm = 8;
+    RUN(p);
+    out.read(), lse.read();
+    Check check(1.0 / 256); // weights are rounded to bf16
+    for (int row = 0; row < QUERIES * HEADS; row++) {
+        std::vector<double> scores;
+        std::vector<const cutlass::bfloat16_t *> chosen;
+        double sum = 0;
+        for (int i = 0; i < lengths.host[row / HEADS]; i++) {
+            const int key = indices.host[row / HEADS * TOPK + i];
+            double score = 0;
+            if (key < 0) continue;
+            for (int k = 0; k < D; k++) score += double(q_bits[row * D + k]) * double(k_bits[key * D + k]);
+            sum += scores.emplace_back(std::exp(score * SCALE));
+            chosen.push_back(&k_bits[key * D]);
+        }
+        check.compare(lse.host[row], std::log(sum), 1e-3);
+        for (int column = 0; column < D_V; column++) {
+            double value = 0, magnitude = 0;
+            for (size_t i = 0; i < chosen.size(); i++) {
+                const double term = scores[i] / (sum + 1) * double(chosen[i][column]); // the sink of each head is 0
+                value += term, magnitude += std::fabs(term);
+            }
+            check.element(static_cast<float>(out.host[row * D_V + column]), value, magnitude);
+        }
+    }
+    return check.right("3 queries, 86 to 219 keys");
+}
+#endif
+
+struct Entry {
+    const char *name;
+    std::function<bool()> right;
+};
+
 int main(int argc, char **argv) {
-    const Problem problems[] = {
+    using enum SparseAttnFwdMode;
+    const Problem decoding[] = {
         {"sparse decoding, V3.2, 64 heads", "batch 2, 256 keys", V32, 64, 2, 256, 0, {}, false},
         {"sparse decoding, V3.2, 128 heads", "batch 8, 128 keys", V32, 128, 8, 128, 0, {}, true},
         {"sparse decoding, MODEL1, 64 heads", "batch 2, 328 or 384 keys", MODEL1, 64, 2, 256, 128, {200, 256}, true},
         {"sparse decoding, MODEL1, 128 heads", "batch 2, 576 keys", MODEL1, 128, 2, 512, 64, {}, false},
     };
-    return run_named(problems, argc, argv);
+    std::vector<Entry> entries;
+    for (const Problem &each : decoding) entries.push_back({each.name, [&each] { return each.right(); }});
+#ifdef FL_SM_100A
+    using namespace sm100;
+    entries.push_back({"sparse prefill, 64 heads of 512", prefill<512, fwd::head64::run_fwd_phase1_kernel<512>, 64>});
+    entries.push_back({"sparse prefill, 64 heads of 576", prefill<576, fwd::head64::run_fwd_phase1_kernel<576>, 64>});
+    entries.push_back(
+        {"sparse prefill, 128 heads of 512", prefill<512, fwd::head128::run_fwd_phase1_kernel<512>, 128>});
+    entries.push_back(
+        {"sparse prefill, 128 heads of 576", prefill<576, fwd::head128::run_fwd_phase1_kernel<576>, 128>});
+    entries.push_back(
+        {"sparse prefill, few keys",
+         prefill<512, fwd_for_small_topk::head128::run_fwd_for_small_topk_phase1_kernel<Prefill, 512>, 128>});
+#endif
+    return run_named(entries, argc, argv);
 }

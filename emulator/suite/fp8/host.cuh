@@ -24,7 +24,7 @@
 inline void require(cudaError_t status, const char *what) {
     if (status == cudaSuccess) return;
     std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(status));
-    std::exit(1);
+    std::exit(3);
 }
 
 // Nearly normal, and the same with every C++ library.
@@ -93,18 +93,19 @@ struct Quantized {
 };
 
 // Of an array without gaps; sizes and box begin with the innermost dimension.
-inline CUtensorMap tensor_map(CUtensorMapDataType type, int bytes, void *at, std::vector<cuuint64_t> sizes,
+inline CUtensorMap tensor_map(CUtensorMapDataType type, double bytes, void *at, std::vector<cuuint64_t> sizes,
                               std::vector<cuuint32_t> box, CUtensorMapSwizzle swizzle) {
     CUtensorMap map;
     std::vector<cuuint64_t> strides;
-    for (size_t i = 0; i + 1 < sizes.size(); i++) strides.push_back((i ? strides.back() : bytes) * sizes[i]);
+    for (size_t i = 0; i + 1 < sizes.size(); i++)
+        strides.push_back(static_cast<cuuint64_t>((i ? static_cast<double>(strides.back()) : bytes) * sizes[i]));
     std::vector<cuuint32_t> steps(sizes.size(), 1);
     CUresult status = cuTensorMapEncodeTiled(
         &map, type, static_cast<cuuint32_t>(sizes.size()), at, sizes.data(), strides.data(), box.data(), steps.data(),
         CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (status != CUDA_SUCCESS) {
         std::fprintf(stderr, "cuTensorMapEncodeTiled: %d\n", status);
-        std::exit(1);
+        std::exit(3);
     }
     return map;
 }
@@ -136,9 +137,9 @@ struct Check {
 };
 
 // Without an argument prints the names of the problems, with one runs the problem of that name; the exit status.
-template <class Problem, int COUNT>
-int run_named(const Problem (&problems)[COUNT], int argc, char **argv) {
-    for (const Problem &problem : problems) {
+template <class Problems>
+int run_named(const Problems &problems, int argc, char **argv) {
+    for (const auto &problem : problems) {
         if (argc < 2)
             std::puts(problem.name);
         else if (!std::strcmp(argv[1], problem.name))
