@@ -1,5 +1,8 @@
 # mypy: ignore-errors
-"""Programs in Taichi, Quadrants, Dr.Jit, SlangPy, PyCUDA, cuda.core and numba-cuda: framework_programs.py NAME."""
+"""Programs in Taichi, Quadrants, Dr.Jit, SlangPy, PyCUDA, cuda.core, numba-cuda and PyTorch's CUDA build.
+
+python framework_programs.py NAME
+"""
 
 import sys
 import tempfile
@@ -198,6 +201,59 @@ def of_numba_cuda():
     return [sine, sums]
 
 
+def of_pytorch():
+    """What needs no kernel of PyTorch's own, as these are machine code: copies, and code that it compiles by Triton."""
+    import torch
+    import triton
+    import triton.language as tl
+
+    host = torch.from_numpy(x)
+
+    @triton.jit
+    def double_kernel(y, x, n, BLOCK: tl.constexpr):
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(y + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+
+    def off(got, right):
+        return (got.cpu() - right).abs().max().item()
+
+    def copies():
+        stream, event = torch.cuda.Stream(), torch.cuda.Event()
+        a = host.pin_memory().to("cuda", non_blocking=True)
+        event.record()
+        with torch.cuda.stream(stream):
+            event.wait()
+            b = torch.empty_like(a)
+            b.copy_(a)
+        stream.synchronize()
+        return off(b, host), 0
+
+    def triton_kernel():
+        a = host.to("cuda")
+        y = torch.empty_like(a)
+        double_kernel[(4,)](y, a, N, BLOCK=256)
+        return off(y, 2 * host), 0
+
+    def graph():
+        a, captured = host.to("cuda"), torch.cuda.CUDAGraph()
+        y = torch.empty_like(a)
+        with torch.cuda.graph(captured):
+            double_kernel[(4,)](y, a, N, BLOCK=256)
+        captured.replay()
+        return off(y, 2 * host), 0
+
+    def compiled():
+        return off(torch.compile(torch.nn.functional.gelu)(host.to("cuda")), torch.nn.functional.gelu(host)), 1e-6
+
+    def trained():
+        a = host.to("cuda").requires_grad_()
+        total = torch.compile(lambda a: (a * a).sin().sum())(a)
+        total.backward(torch.tensor(1.0).to("cuda"))
+        return off(a.grad, 2 * host * (host * host).cos()), 1e-5
+
+    return [copies, triton_kernel, graph, compiled, trained]
+
+
 OF = {
     "Taichi": lambda: of_taichi("taichi"),
     "Quadrants": lambda: of_taichi("quadrants"),
@@ -206,6 +262,7 @@ OF = {
     "PyCUDA": of_pycuda,
     "cuda.core": of_cuda_core,
     "numba-cuda": of_numba_cuda,
+    "PyTorch": of_pytorch,
 }
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ OF_HOSTS = {
     each.lower(): ((each, "host_programs.py", "sm_100a"),)
     for each in ("learn-cuda", "ThunderKittens", "DeepGEMM", "FlashMLA")
 }
-FRAMEWORKS = ("Taichi", "Quadrants", "Dr.Jit", "SlangPy", "PyCUDA", "cuda.core", "numba-cuda")
+FRAMEWORKS = ("Taichi", "Quadrants", "Dr.Jit", "SlangPy", "PyCUDA", "cuda.core", "numba-cuda", "PyTorch")
 OF_FRAMEWORKS = {
     each: tuple((each, "framework_programs.py", arch) for arch in ("sm_80", "sm_90a")) for each in FRAMEWORKS
 }

@@ -32,6 +32,17 @@ $(SUITE_FRAMEWORKS)/ready: emulator/suite/frameworks.txt | $(COMPILER)
 		$(@D)/bin/python -m pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
+# The CUDA build of PyTorch, which takes 5 GB.
+SUITE_TORCH := $(BUILD)/suite-torch
+.PHONY: suite-torch
+suite-torch: libcuda $(SUITE_TORCH)/ready  ##+ programs of PyTorch's CUDA build
+	$(PYTHON) emulator/suite/run.py $(SUITE_TORCH)/bin/python bin/emulated-gpu emulator/suite/README.md \
+		--only PyTorch PyTorch
+$(SUITE_TORCH)/ready:
+	$(call say,SETUP,PyTorch into $(@D))rm -rf $(@D) && $(PYTHON) -m venv $(@D) && $(@D)/bin/python -m pip install -q \
+		--disable-pip-version-check --progress-bar off torch==2.15.0 numpy==2.4.6
+	@touch $@
+
 # CUTLASS's examples of Blackwell, from a checkout; each takes a minute to compile.
 SUITE_CUTLASS := $(BUILD)/suite-cutlass
 cutlass_source = $(wildcard $(addsuffix /$(1).cu,$(CUTLASS)/examples/* $(CUTLASS)/examples/cute/tutorial/blackwell))
