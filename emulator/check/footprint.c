@@ -62,18 +62,19 @@ static int by_number(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-static access_run run_of(const races *r, const void *of, uint32_t i) {
-    const page *own = of;
-    const grid_page *merged = of;
-    const uint32_t shift = r->in_turns ? own->shift : merged->shift;
-    access_run run = {.address = *(const uint64_t *)of * PAGE_BYTES + ((uint64_t)i << shift), .bytes = 1ull << shift};
+/* The cell at an offset in a page. */
+static access_run run_of(const races *r, void *of, uint32_t offset) {
+    page *own = of;
+    grid_page *merged = of;
+    const uint32_t split = r->in_turns ? own->split : merged->split;
+    access_run run = {.address = *(const uint64_t *)of * PAGE_BYTES + offset, .bytes = bytes_of_cell(r, split, offset)};
     if (r->in_turns) {
-        const global_cell *cell = &own->cells[i];
+        const global_cell *cell = cell_of_page(r, own, offset);
         run.did = cell->history & KINDS;
         run.reader = who_instruction(cell->read.who);
         run.writer = who_instruction(cell->write.who);
     } else {
-        const grid_cell *cell = &merged->cells[i];
+        const grid_cell *cell = cell_of_grid(r, merged, offset);
         run.did = cell->history & KINDS;
         run.reader = emu_grid_instruction(cell->reads.least);
         run.writer = emu_grid_instruction(cell->writes.least ? cell->writes.least : cell->updates.least);
@@ -83,10 +84,10 @@ static access_run run_of(const races *r, const void *of, uint32_t i) {
     return run;
 }
 
-static void add_page(emu_footprint *f, const races *r, const void *of) {
-    const uint32_t shift = r->in_turns ? ((const page *)of)->shift : ((const grid_page *)of)->shift;
-    for (uint32_t i = 0; i < (uint32_t)PAGE_BYTES >> shift; i++) {
-        const access_run run = run_of(r, of, i);
+static void add_page(emu_footprint *f, const races *r, void *of) {
+    access_run run;
+    for (uint32_t offset = 0; offset < PAGE_BYTES; offset += (uint32_t)run.bytes) {
+        run = run_of(r, of, offset);
         if (run.did) add_run(f, run);
     }
 }
@@ -98,7 +99,7 @@ static bool is_in_heap(const emu_device *device, uint64_t address) {
 
 struct emu_footprint *emu_footprint_of(const struct races *r, const emu_device *device, const entry *code) {
     size_t count = 0;
-    const void **pages = malloc((r->in_turns ? r->shared.map.count + 1 : r->grid.count + 1) * sizeof *pages);
+    void **pages = malloc((r->in_turns ? r->shared.map.count + 1 : r->grid.count + 1) * sizeof *pages);
     emu_footprint *made = pages ? emu_footprint_new(code->info.name) : NULL;
     if (!made) {
         free(pages);

@@ -37,20 +37,26 @@ void **emu_page_slot(page_map *map, uint64_t number) {
     return &map->slots[at];
 }
 
-static page *make_page(race_table *t, uint64_t number) {
-    const size_t bytes = sizeof(page) + t->all->cells * sizeof(global_cell);
-    page *made = t->spare;
-    if (made) {
-        t->spare = made->next;
-    } else {
-        if (t->bytes + bytes > t->all->most_bytes) return NULL;
-        made = malloc(bytes);
-        if (!made) return NULL;
-        made->covered = NULL;
+/* Memory for the cells of a cluster; NULL, and the launch reports it, if there is no more. */
+static void *take_room(race_table *t, size_t bytes) {
+    void *room = t->bytes + bytes > t->all->most_bytes ? NULL : malloc(bytes);
+    if (room)
         t->bytes += bytes;
-    }
-    memset(made->cells, 0, (PAGE_BYTES >> COARSE_SHIFT) * sizeof(global_cell));
-    made->shift = COARSE_SHIFT;
+    else
+        atomic_store(&t->all->spent, true);
+    return room;
+}
+
+static page *make_page(race_table *t, uint64_t number) {
+    page *made = t->spare;
+    if (made)
+        t->spare = made->next;
+    else if ((made = take_room(t, sizeof *made)))
+        made->cells = NULL, made->covered = NULL;
+    else
+        return NULL;
+    memset(made->pieces, 0, sizeof made->pieces);
+    made->split = 0;
     made->number = number;
     made->next = t->touched;
     t->touched = made;
@@ -62,37 +68,47 @@ static page *find_page(race_table *t, uint64_t number) {
     page **recent = &t->recent[number % RECENT];
     if (*recent && (*recent)->number == number) return *recent;
     page **slot = (page **)emu_page_slot(&t->map, number);
+    if (!slot) atomic_store(&t->all->spent, true);
     if (slot && !*slot && (*slot = make_page(t, number))) t->map.count++;
-    if (slot && *slot) return *recent = *slot;
-    atomic_store(&t->all->spent, true);
-    return NULL;
+    return slot && *slot ? (*recent = *slot) : NULL;
 }
 
-void emu_split_cells(const races *r, void *cells, size_t bytes) {
-    const uint32_t times = COARSE >> r->shift;
-    for (uint32_t i = r->cells; i-- > 0;)
-        memmove((char *)cells + i * bytes, (const char *)cells + i / times * bytes, bytes);
+/* A piece gets the cells of the launch; false, likewise. */
+static bool split_piece(race_table *t, page *of, uint32_t offset) {
+    const uint32_t count = COARSE >> t->all->shift, piece = offset / COARSE;
+    if (!of->cells && !(of->cells = take_room(t, t->all->cells * sizeof *of->cells))) return false;
+    for (uint32_t i = 0; i < count; i++) of->cells[piece * count + i] = of->pieces[piece];
+    of->split |= 1u << piece;
+    return true;
 }
 
 /* The cell of the launch at an address; NULL likewise. */
 static global_cell *find_cell(race_table *t, uint64_t address) {
     page *of = find_page(t, address / PAGE_BYTES);
-    if (!of) return NULL;
-    if (of->shift != t->all->shift) emu_split_cells(t->all, of->cells, sizeof *of->cells);
-    of->shift = t->all->shift;
-    return &of->cells[address % PAGE_BYTES >> of->shift];
+    const uint32_t offset = address % PAGE_BYTES;
+    if (!of || (!is_split(of->split, offset) && !split_piece(t, of, offset))) return NULL;
+    return &of->cells[offset >> t->all->shift];
+}
+
+/* The cell that an address is in, and the address behind it; NULL likewise. */
+static const global_cell *look_up(race_table *t, uint64_t address, uint64_t *next) {
+    page *of = find_page(t, address / PAGE_BYTES);
+    const uint32_t offset = address % PAGE_BYTES, bytes = of ? bytes_of_cell(t->all, of->split, offset) : COARSE;
+    *next = (address / bytes + 1) * bytes;
+    return of ? cell_of_page(t->all, of, offset) : NULL;
 }
 
 bool emu_global_was_written(const cta *m, uint64_t address) {
     race_table *t = m->cluster->races;
-    const page *of = t ? find_page(t, address / PAGE_BYTES) : NULL;
-    if (!of) return true; /* nobody knows */
-    return of->cells[address % PAGE_BYTES >> of->shift].write.time != 0;
+    uint64_t next;
+    const global_cell *cell = t ? look_up(t, address, &next) : NULL;
+    return !cell || cell->write.time; /* without it nobody knows */
 }
 
 static void free_pages(page *each) {
     while (each) {
         page *next = each->next;
+        free(each->cells);
         free(each->covered);
         free(each);
         each = next;
@@ -140,7 +156,11 @@ void emu_races_free(struct races *r) {
     if (!r) return;
     free_table(&r->shared);
     emu_forget_addresses(r);
-    for (size_t i = 0; r->grid.slots && i <= r->grid.mask; i++) free(r->grid.slots[i]);
+    for (size_t i = 0; r->grid.slots && i <= r->grid.mask; i++) {
+        grid_page *each = r->grid.slots[i];
+        if (each) free(each->cells);
+        free(each);
+    }
     free(r->grid.slots);
     pthread_mutex_destroy(&r->lock);
     free(r);
@@ -326,8 +346,8 @@ static uint32_t read_pieces(race_table *t, uint64_t address, uint32_t bytes, acc
     uint32_t read = 0;
     for (; !(address % COARSE) && bytes - read >= COARSE; read += COARSE, address += COARSE) {
         page *of = find_page(t, address / PAGE_BYTES);
-        if (!of || of->shift != COARSE_SHIFT) break;
-        note_read(&of->cells[address % PAGE_BYTES >> COARSE_SHIFT], own, rank);
+        if (!of || is_split(of->split, address % PAGE_BYTES)) break;
+        note_read(&of->pieces[address % PAGE_BYTES / COARSE], own, rank);
     }
     return read;
 }
@@ -368,16 +388,13 @@ static void report_constant(cta *m, const warp *w, int lane, const op *o, uint64
 void emu_global_constant_read(cta *m, const warp *w, int lane, const op *o, uint64_t address, uint32_t bytes) {
     race_table *t = m->cluster->races;
     if (!t) return;
-    for (uint64_t at = address; at < address + bytes;) {
-        const page *of = find_page(t, at / PAGE_BYTES);
-        const uint32_t shift = of ? of->shift : COARSE_SHIFT;
-        const global_cell *cell = of ? &of->cells[at % PAGE_BYTES >> shift] : NULL;
+    for (uint64_t at = address, next; at < address + bytes; at = next) {
+        const global_cell *cell = look_up(t, at, &next);
         if (cell && cell->write.time &&
             emu_is_before(m, w, lane, &cell->write, cell->write_rank)) { /* else it is a plain race */
             report_constant(m, w, lane, o, at, cell->write.who);
             return;
         }
-        at = ((at >> shift) + 1) << shift;
     }
 }
 
@@ -570,12 +587,9 @@ void emu_global_copy_read(cta *m, const warp *w, int lane, uint64_t address, uin
     race_table *t = m->cluster->races;
     if (m->checks->follows) emu_note_touch(m->device, address, bytes, EMU_READ_FIRST);
     if (!t || !whole_cells(t, &address, &bytes)) return;
-    for (uint64_t at = address; at < address + bytes;) {
-        const page *of = find_page(t, at / PAGE_BYTES);
-        const uint32_t shift = of ? of->shift : COARSE_SHIFT;
-        const global_cell *cell = of ? &of->cells[at % PAGE_BYTES >> shift] : NULL;
+    for (uint64_t at = address, next; at < address + bytes; at = next) {
+        const global_cell *cell = look_up(t, at, &next);
         if (cell && cell->write.time) check_proxy(m, w, lane, at, cell);
-        at = ((at >> shift) + 1) << shift;
     }
     emu_global_read(m, w, lane, address, bytes, 0);
 }
@@ -612,10 +626,8 @@ void emu_global_write_ends(cta *m, const warp *w, int lane, uint64_t address, ui
 static uint64_t writes_of_map(cta *m, const warp *w, int lane, uint64_t address) {
     race_table *t = m->cluster->races;
     uint64_t sum = 0;
-    for (uint64_t at = address; t && at < address + EMU_TENSOR_MAP_BYTES;) {
-        const page *of = find_page(t, at / PAGE_BYTES);
-        const uint32_t shift = of ? of->shift : COARSE_SHIFT;
-        const global_cell *cell = of ? &of->cells[at % PAGE_BYTES >> shift] : NULL;
+    for (uint64_t at = address, next; t && at < address + EMU_TENSOR_MAP_BYTES; at = next) {
+        const global_cell *cell = look_up(t, at, &next);
         if (cell && cell->write.time) {
             const access_note *write = &cell->write;
             const bool own_warp = write->cluster == (uint32_t)m->cluster->index && cell->write_rank == m->rank &&
@@ -625,7 +637,6 @@ static uint64_t writes_of_map(cta *m, const warp *w, int lane, uint64_t address)
             add_word(&sum, (uint64_t)write->cluster << 32 | write->time);
             add_word(&sum, (uint64_t)write->who << 32 | cell->write_rank);
         }
-        at = ((at >> shift) + 1) << shift;
     }
     return sum;
 }

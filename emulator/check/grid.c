@@ -47,36 +47,49 @@ static void add_cell(grid_cell *to, const global_cell *cell) {
     add(&to->writes, &cell->write, cell->write_rank);
 }
 
-/* shift: of the cells that come to it. */
-static grid_page *find_page(races *r, uint64_t number, uint32_t shift) {
-    const size_t bytes = sizeof(grid_page) + r->cells * sizeof(grid_cell);
-    grid_page **slot = (grid_page **)emu_page_slot(&r->grid, number);
-    if (!slot) return NULL;
-    if (!*slot) {
-        if (r->grid_bytes + bytes > r->most_bytes || !(*slot = malloc(bytes))) return NULL;
-        **slot = (grid_page){number, COARSE_SHIFT};
-        memset((*slot)->cells, 0, (PAGE_BYTES >> COARSE_SHIFT) * sizeof(grid_cell));
-        r->grid.count++;
+/* Memory for the cells of the launch; NULL, and it reports that, if there is no more. */
+static void *take_room(races *r, size_t bytes) {
+    void *room = r->grid_bytes + bytes > r->most_bytes ? NULL : malloc(bytes);
+    if (room)
         r->grid_bytes += bytes;
-    }
-    if (shift < (*slot)->shift) {
-        emu_split_cells(r, (*slot)->cells, sizeof(grid_cell));
-        (*slot)->shift = shift;
-    }
+    else
+        atomic_store(&r->spent, true);
+    return room;
+}
+
+static grid_page *find_page(races *r, uint64_t number) {
+    grid_page **slot = (grid_page **)emu_page_slot(&r->grid, number);
+    if (!slot) atomic_store(&r->spent, true);
+    if (!slot || *slot) return slot ? *slot : NULL;
+    if (!(*slot = take_room(r, sizeof **slot))) return NULL;
+    **slot = (grid_page){.number = number};
+    r->grid.count++;
     return *slot;
+}
+
+/* A piece of a page of a cluster. */
+static void add_piece(races *r, grid_page *to, page *from, uint32_t piece) {
+    const uint32_t begin = piece * COARSE, count = COARSE >> r->shift;
+    const bool split = is_split(from->split, begin);
+    if (!split && !from->pieces[piece].history) return;
+    if (split && !is_split(to->split, begin)) {
+        if (!to->cells && !(to->cells = take_room(r, r->cells * sizeof *to->cells))) return;
+        for (uint32_t i = 0; i < count; i++) to->cells[piece * count + i] = to->pieces[piece];
+        to->split |= 1u << piece;
+    }
+    for (uint32_t at = begin; at < begin + COARSE; at += bytes_of_cell(r, to->split, at)) {
+        const global_cell *cell = cell_of_page(r, from, at);
+        if (cell->history) add_cell(cell_of_grid(r, to, at), cell);
+    }
 }
 
 void emu_races_end_cluster(struct race_table *t) {
     races *r = t->all;
     if (r->in_turns) return;
     pthread_mutex_lock(&r->lock);
-    for (const page *each = t->touched; each; each = each->next) {
-        grid_page *to = find_page(r, each->number, each->shift);
-        for (uint32_t i = 0; to && i < (uint32_t)PAGE_BYTES >> to->shift; i++) {
-            const global_cell *cell = &each->cells[i >> (each->shift - to->shift)];
-            if (cell->history) add_cell(&to->cells[i], cell);
-        }
-        if (!to) atomic_store(&r->spent, true);
+    for (page *each = t->touched; each; each = each->next) {
+        grid_page *to = find_page(r, each->number);
+        for (uint32_t piece = 0; to && piece < PIECES; piece++) add_piece(r, to, each, piece);
     }
     pthread_mutex_unlock(&r->lock);
     emu_race_table_clear(t);
@@ -148,10 +161,11 @@ void emu_report_grid_races(struct races *r, cta *m) {
         if (map->slots[i]) map->slots[count++] = map->slots[i];
     if (count) qsort(map->slots, count, sizeof *map->slots, by_number);
     for (size_t i = 0; i < count; i++) {
-        const grid_page *each = map->slots[i];
-        for (uint32_t k = 0; k < (uint32_t)PAGE_BYTES >> each->shift; k++)
-            if (each->cells[k].writes.least || each->cells[k].updates.least)
-                check_cell(r, m, each->number * PAGE_BYTES + ((uint64_t)k << each->shift), &each->cells[k]);
+        grid_page *each = map->slots[i];
+        for (uint32_t at = 0; at < PAGE_BYTES; at += bytes_of_cell(r, each->split, at)) {
+            const grid_cell *cell = cell_of_grid(r, each, at);
+            if (cell->writes.least || cell->updates.least) check_cell(r, m, each->number * PAGE_BYTES + at, cell);
+        }
     }
     for (size_t i = count; map->slots && i <= map->mask; i++) map->slots[i] = NULL;
     finding_record *const found = m->findings.records;

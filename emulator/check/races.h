@@ -43,15 +43,15 @@ typedef struct covered_note {
     uint32_t rank;
 } covered_note;
 
-/* A page of which only whole pieces of COARSE bytes were read, and nothing was written, has a cell for each of these.
- */
-enum { COARSE_SHIFT = 7, COARSE = 1 << COARSE_SHIFT };
+/* A page has a cell for each piece of COARSE bytes, until something else is done than to read the whole piece. */
+enum { COARSE = 128, PIECES = PAGE_BYTES / COARSE };
 typedef struct page {
     uint64_t number;
     struct page *next;
-    uint32_t shift;        /* of a cell: COARSE_SHIFT, or that of the launch */
-    covered_note *covered; /* by cell, or NULL */
-    global_cell cells[];
+    global_cell *cells;    /* of the launch; NULL as long as no piece has them */
+    covered_note *covered; /* likewise, of covered atomics */
+    uint32_t split;        /* pieces, by bit, that have `cells` */
+    global_cell pieces[PIECES];
 } page;
 
 typedef struct page_map {
@@ -59,7 +59,7 @@ typedef struct page_map {
     size_t mask, count;
 } page_map;
 
-enum { RECENT = 64 };
+enum { RECENT = 256 };
 /* The cells of a cluster at a time, or of all clusters where they tell each other. */
 typedef struct race_table {
     struct races *all;
@@ -84,8 +84,9 @@ typedef struct grid_cell {
 
 typedef struct grid_page {
     uint64_t number;
-    uint32_t shift; /* likewise */
-    grid_cell cells[];
+    grid_cell *cells; /* likewise */
+    uint32_t split;
+    grid_cell pieces[PIECES];
 } grid_page;
 
 /* Threads that are known up to a time, by number; shared, and never changed. */
@@ -129,8 +130,6 @@ void **emu_page_slot(page_map *map, uint64_t number);
 /* global.c: a race with an access by a thread of any CTA. */
 void emu_report_global_race(cta *m, const races *r, const warp *w, int lane, uint64_t address, uint32_t who,
                             uint64_t cluster, uint32_t rank, const char *now, const char *then);
-/* global.c: a page's cells, each of `bytes`, as those of the launch. */
-void emu_split_cells(const races *r, void *cells, size_t bytes);
 /* global.c: an address in words. */
 void emu_describe_global(const cta *m, uint64_t address, char *out, size_t bytes);
 /* global.c: whether this launch has written a byte, as far as the own cluster may know; true where nobody asks. */
@@ -153,6 +152,23 @@ void emu_forget_addresses(races *r);
 
 static inline uint64_t global_cta(const races *r, uint64_t cluster, uint32_t rank) {
     return cluster * r->cluster_ctas + rank;
+}
+
+static inline bool is_split(uint32_t split, uint32_t offset) {
+    return split >> offset / COARSE & 1;
+}
+
+/* Bytes of the cell at an offset in a page, and the cell. */
+static inline uint32_t bytes_of_cell(const races *r, uint32_t split, uint32_t offset) {
+    return is_split(split, offset) ? 1u << r->shift : COARSE;
+}
+
+static inline global_cell *cell_of_page(const races *r, page *of, uint32_t offset) {
+    return is_split(of->split, offset) ? &of->cells[offset >> r->shift] : &of->pieces[offset / COARSE];
+}
+
+static inline grid_cell *cell_of_grid(const races *r, grid_page *of, uint32_t offset) {
+    return is_split(of->split, offset) ? &of->cells[offset >> r->shift] : &of->pieces[offset / COARSE];
 }
 
 static inline races *races_of(const cta *m) {
