@@ -265,8 +265,9 @@ void emu_merge_counts(crew *c, worker *workers, int count) {
 static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t first, uint64_t granules,
                           const output_record *r) {
     char text[700];
-    uint32_t at = r ? atomic_load(&r->instruction) : 0;
-    emu_location location = emu_location_of(c->code, at - 1), none = emu_location_of(c->code, UINT32_MAX);
+    const uint64_t writes = r ? atomic_load(&r->writes) : 0;
+    const uint32_t at = r ? (uint32_t)writes >> OUTPUT_INSTRUCTION_SHIFT : UINT32_MAX;
+    emu_location location = emu_location_of(c->code, at), none = emu_location_of(c->code, UINT32_MAX);
     if (emu_is_ignored(&c->ignored, class_, &location, &none)) return true;
     int used = snprintf(text, sizeof text, "%s: buffer '%.80s'", emu_class_name(class_), b->name);
     if (location.own)
@@ -283,7 +284,7 @@ static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t f
                  "  A reader of the result gets old memory there.",
                  bytes, b->size, first * OUTPUT_GRANULE);
     } else {
-        const uint32_t lowest = atomic_load(&r->first_cta) - 1, highest = UINT32_MAX - atomic_load(&r->last_cta) - 1;
+        const uint32_t lowest = (uint32_t)(writes >> OUTPUT_CTA_SHIFT), highest = atomic_load(&r->last_cta);
         snprintf(text + used, sizeof text - (size_t)used,
                  "\n  %" PRIu64 " bytes of this output were written more than once; the first is byte %" PRIu64
                  ", by CTAs %u and %u "
@@ -308,8 +309,8 @@ static bool check_output(crew *c, const buffer *b) {
     uint64_t granules = (b->size + OUTPUT_GRANULE - 1) / OUTPUT_GRANULE, never = 0, twice = 0, first_never = 0,
              first_twice = 0;
     for (uint64_t i = 0; i < granules; i++) {
-        const uint32_t record = atomic_load_explicit(&b->output[i].count, memory_order_relaxed);
-        const uint32_t count = record & ~OUTPUT_UPDATED;
+        const uint64_t record = atomic_load_explicit(&b->output[i].writes, memory_order_relaxed);
+        const uint32_t count = record & OUTPUT_COUNT;
         uint64_t whole = b->size - i * OUTPUT_GRANULE < OUTPUT_GRANULE ? b->size - i * OUTPUT_GRANULE : OUTPUT_GRANULE;
         if (count < whole && !(record & OUTPUT_UPDATED) && !never++) first_never = i;
         if (count > whole && !twice++) first_twice = i;
@@ -320,10 +321,27 @@ static bool check_output(crew *c, const buffer *b) {
     return complete;
 }
 
-/* Remember who wrote an output: order between CTAs does not matter to what is kept. */
-static void keep_least(_Atomic uint32_t *least, uint32_t value) {
-    uint32_t known = atomic_load_explicit(least, memory_order_relaxed);
-    while ((!known || value < known) && !atomic_compare_exchange_weak(least, &known, value)) {
+static uint64_t smaller_of(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/* Another store after that of `known`. The order of the two does not matter to what is kept. */
+static void add_store(output_record *record, uint64_t known, uint64_t store) {
+    const uint64_t instruction_of = OUTPUT_COUNT | OUTPUT_UPDATED, count_of = OUTPUT_COUNT;
+    uint32_t last = atomic_load_explicit(&record->last_cta, memory_order_relaxed);
+    uint64_t both;
+    do {
+        const uint64_t bytes = smaller_of((known & count_of) + (store & count_of), OUTPUT_COUNT);
+        const uint64_t instruction =
+            known & count_of ? smaller_of((uint32_t)(known & ~instruction_of), (uint32_t)(store & ~instruction_of))
+                             : (uint32_t)(store & ~instruction_of);
+        const uint64_t cta = known & count_of ? smaller_of(known >> OUTPUT_CTA_SHIFT, store >> OUTPUT_CTA_SHIFT)
+                                              : store >> OUTPUT_CTA_SHIFT;
+        both = cta << OUTPUT_CTA_SHIFT | instruction | (known & OUTPUT_UPDATED) | bytes;
+    } while (!atomic_compare_exchange_weak(&record->writes, &known, both));
+    const uint32_t before = (uint32_t)(known >> OUTPUT_CTA_SHIFT), own = (uint32_t)(store >> OUTPUT_CTA_SHIFT);
+    const uint32_t larger = known & count_of && before > own ? before : own;
+    while (last < larger && !atomic_compare_exchange_weak(&record->last_cta, &last, larger)) {
     }
 }
 
@@ -331,14 +349,12 @@ void emu_note_output(cta *m, uint32_t instruction, uint64_t address, uint32_t by
     const buffer *b = emu_find_buffer(m->device, address);
     if (!b || !b->output) return;
     uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
-    uint32_t cta = (uint32_t)m->cta_index + 1;
+    const uint64_t store = m->cta_index << OUTPUT_CTA_SHIFT | (uint64_t)instruction << OUTPUT_INSTRUCTION_SHIFT |
+                           (bytes < OUTPUT_GRANULE ? bytes : OUTPUT_GRANULE);
     for (uint64_t g = offset / OUTPUT_GRANULE; g <= (offset + bytes - 1) / OUTPUT_GRANULE; g++) {
-        output_record *record = &b->output[g];
-        atomic_fetch_add_explicit(&record->count, bytes < OUTPUT_GRANULE ? bytes : OUTPUT_GRANULE,
-                                  memory_order_relaxed);
-        keep_least(&record->instruction, instruction + 1);
-        keep_least(&record->first_cta, cta);
-        keep_least(&record->last_cta, UINT32_MAX - cta); /* kept as distance from the top: the greatest wins */
+        uint64_t known = 0;
+        if (!atomic_compare_exchange_strong(&b->output[g].writes, &known, store))
+            add_store(&b->output[g], known, store);
     }
 }
 
@@ -347,7 +363,7 @@ void emu_note_output_update(cta *m, uint64_t address, uint32_t bytes) {
     if (!b || !b->output) return;
     const uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
     for (uint64_t g = offset / OUTPUT_GRANULE; g <= (offset + bytes - 1) / OUTPUT_GRANULE; g++)
-        atomic_fetch_or_explicit(&b->output[g].count, OUTPUT_UPDATED, memory_order_relaxed);
+        atomic_fetch_or_explicit(&b->output[g].writes, OUTPUT_UPDATED, memory_order_relaxed);
 }
 
 bool emu_prepare_outputs(emu_device *device, bool checks) {

@@ -213,13 +213,14 @@ typedef struct buffer {
     uint8_t *touches;              /* owned: an emu_touch for each byte, see check/touch.c; NULL: nobody asks */
 } buffer;
 
-enum { OUTPUT_GRANULE = 2 };
-#define OUTPUT_UPDATED 0x80000000u /* an atomic wrote the granule */
+enum { OUTPUT_GRANULE = 2, OUTPUT_COUNT = 3, OUTPUT_UPDATED = 4, OUTPUT_INSTRUCTION_SHIFT = 3 };
+#define OUTPUT_CTA_SHIFT 32
 
+/* writes: the bytes that stores wrote, up to OUTPUT_COUNT; whether an atomic did, OUTPUT_UPDATED; and, by the shifts,
+ * the smallest index of an instruction and of a CTA. */
 typedef struct output_record {
-    _Atomic uint32_t count;               /* bytes that stores wrote, and OUTPUT_UPDATED */
-    _Atomic uint32_t first_cta, last_cta; /* linear index + 1 */
-    _Atomic uint32_t instruction;         /* smallest index + 1 */
+    _Atomic uint64_t writes;
+    _Atomic uint32_t last_cta; /* the largest index, if there were several stores */
 } output_record;
 
 struct emu_device {
