@@ -388,6 +388,8 @@ static void move_bytes(const bulk_copy *copy, uint32_t shared, uint32_t bytes, u
             if (!copy->is_store) memset(here + dense, 0, piece - dense);
         } else if (!global)
             fill_outside(&copy->map.info, here, piece);
+        else if (piece == CHUNK) /* of a size that compilers know */
+            memcpy(copy->is_store ? global : here, copy->is_store ? here : global, CHUNK);
         else
             memcpy(copy->is_store ? global : here, copy->is_store ? here : global, piece);
         if (global && !copy->is_store && copy->map.info.rounds) round_to_tf32(here, piece);
