@@ -77,6 +77,15 @@ static inline bool ordered_in_cluster(const cta *m, const warp *w, int lane, uin
     return tail_of(m, row_of(m, w, lane))[rank * m->warp_count + who_thread(who) / LANES] >= stamp;
 }
 
+/* What a thread knew of the threads of its CTA, then, in a cluster, of all warps, at its last fence.proxy.async for
+ * global or for shared memory. All lanes of a warp may have one row: then what it says of the thread itself is less
+ * than proxy_fences. */
+static inline uint32_t *known_at_fence(const cta *m, uint32_t thread, bool global) {
+    const size_t threads = (size_t)m->warp_count * LANES;
+    if (m->checks->fenced_together[global] >> thread / LANES & 1) thread -= thread % LANES;
+    return m->checks->fence_knows + (global * threads + thread) * (threads + tail_count(m));
+}
+
 static inline void take_later(uint32_t *own, const uint32_t *clocks, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) own[i] = own[i] > clocks[i] ? own[i] : clocks[i];
 }

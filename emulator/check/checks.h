@@ -49,10 +49,16 @@ typedef struct remote_cells {
     remote_access *last;   /* [CTAs of the cluster][warps]: the last access of each warp */
 } remote_cells;
 
-/* A write of shared memory that lies before what a thread does, and whose landing; thread: 1 + its number. */
+/* A write of shared memory, and what completed it. */
 typedef struct checked_write {
-    uint32_t time, who, thread, landing;
+    uint32_t time, who, landing;
 } checked_write;
+
+/* What lane 0 of a warp, `observer` - 1, knows of writes by a warp: those of any of its lanes at that time that are
+ * completed so lie before, and the async proxy sees them. */
+typedef struct known_writes {
+    uint32_t time, landing, observer;
+} known_writes;
 
 /* who: instruction (20 bits), thread (10 bits), and two flags. */
 #define WHO_MANY_LANES 0x40000000u
@@ -101,12 +107,13 @@ typedef struct checks {
     uint32_t settled;     /* base, or 0 where an uninitialized value was stored: writes up to it need no look */
     bool undefined_cells; /* an uninitialized value was stored */
     undefined stored;     /* the last of them */
-    checked_write checked;
-    covered_update *covered; /* by cell; NULL until an atomic covers another */
-    bool covers;             /* one has, since the last barrier of the CTA */
-    uint32_t *clocks;        /* [threads][clock_width] where the entry or the cluster needs them, else NULL */
-    uint32_t clock_width;    /* the threads, the engines and, in a cluster, the warps of all its CTAs */
-    uint32_t engines;        /* clocks of what works next to the warps, see cells.h; 0 where there are none */
+    known_writes known[MAX_WARPS]; /* by the warp that wrote */
+    uint64_t writes;               /* how often cells got another last write */
+    covered_update *covered;       /* by cell; NULL until an atomic covers another */
+    bool covers;                   /* one has, since the last barrier of the CTA */
+    uint32_t *clocks;              /* [threads][clock_width] where the entry or the cluster needs them, else NULL */
+    uint32_t clock_width;          /* the threads, the engines and, in a cluster, the warps of all its CTAs */
+    uint32_t engines;              /* clocks of what works next to the warps, see cells.h; 0 where there are none */
     flag *flags;
     size_t flag_count, flag_capacity;
     uint32_t *fenced, *heard; /* [threads][clock_width] see flags.c; NULL without entry.relaxed_flags */
@@ -117,7 +124,8 @@ typedef struct checks {
     warp_read *warp_reads;          /* [warps][cells] with clocks, else NULL */
     uint32_t last_reads[MAX_WARPS]; /* epoch of the last read of each warp, likewise */
     proxy_fences *proxy_fences;     /* by thread, of shared, then of global memory; NULL without the async proxy */
-    uint32_t *fence_knows;          /* the clock that each thread had at its last one, likewise */
+    uint32_t *fence_knows;          /* the clock that each thread had at its last one, likewise: see known_at_fence() */
+    uint32_t fenced_together[2];    /* warps, by bit, all of whose lanes executed it as one and knew the same */
     bool copies_arrive;             /* mbarriers wait for cp.async, which then have clocks of their own */
     uint8_t *read_generic;          /* by cell: an ordinary read was the last; NULL where nobody asks */
     uint8_t *async_written;         /* by cell: what completed the last write, LANDED_…; NULL likewise */

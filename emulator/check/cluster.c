@@ -198,6 +198,7 @@ static void write_cells(cta *m, const warp *w, int lane, cta *at, uint32_t addre
     if (!emu_make_remote_cells(m, at)) return;
     if (at->mbarrier_count) emu_check_mbarrier_bytes(m, w, lane, at, address, bytes);
     if (at->checks->async_reads) emu_check_async_readers(m, w, lane, at, address, bytes);
+    at->checks->writes++;
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
         shadow_cell *cell = &at->checks->cells[i];
         const bool both_atomic = atomic && cell->write_who & WHO_ATOMIC;
@@ -250,6 +251,7 @@ void emu_remote_land(cta *m, const warp *w, const bulk_copy *copy, mbarrier *bar
     cta *by = copy->counts_at;
     const uint32_t stamp = counts ? emu_engine_ticks(by, bar) : copy->stamp;
     const unsigned landing = counts ? emu_landing_of(by, bar) | (by == at ? 0 : LANDED_AT_PEER) : LANDED;
+    at->checks->writes++;
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
         at->checks->cells[i].write_time = TIME_REMOTE;
         at->checks->cells[i].write_who = who;

@@ -208,8 +208,23 @@ void emu_on_exit(struct cta *m);
 
 /* ---- warpgroups ---- */
 
-/* A wgmma reads chunks of 16 bytes of shared memory at any time between the two events; `reads` of them end. */
-void emu_on_product_read(struct cta *m, const struct warp *w, const uint32_t *addresses, uint32_t count);
+/* Who wrote what a wgmma reads, as the first warp of the four found it: warps that wrote, and when. The other warps
+ * need not look at each chunk as long as nothing else is written. */
+enum { MAX_WRITERS = 16 };
+typedef struct product_writers {
+    uint32_t count; /* MAX_WRITERS + 1: too many, or some are unordered */
+    uint64_t writes;
+    struct {
+        uint32_t warp, time, landing;
+    } of[MAX_WRITERS];
+} product_writers;
+
+/* A wgmma reads chunks of 16 bytes of shared memory at any time between two events, of which the second ends `reads`
+ * of them. Before the first, *writers is empty. */
+void emu_on_product_read(struct cta *m, const struct warp *w, const uint32_t *addresses, uint32_t count,
+                         product_writers *writers);
+/* True if a warp may read what another one has read: then its own look at the chunks would find nothing. */
+bool emu_on_product_read_again(struct cta *m, const struct warp *w, const product_writers *writers);
 void emu_on_product_read_end(struct cta *m, const struct warp *w, const uint32_t *addresses, uint32_t count,
                              uint32_t reads);
 /* A warp issues its part of a wgmma. */

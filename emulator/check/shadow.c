@@ -91,7 +91,7 @@ void emu_shadow_start_cta(cta *m) {
     shadow->base = shadow->settled = 0;
     shadow->undefined_cells = shadow->covers = shadow->peers_started = false;
     shadow->map_fence_count = 0;
-    shadow->checked = (checked_write){0};
+    memset(shadow->known, 0, sizeof shadow->known);
     memset(shadow->last_reads, 0, sizeof shadow->last_reads);
     shadow->now = 1;
     if (!shadow->clocks) return;
@@ -103,6 +103,7 @@ void emu_shadow_start_cta(cta *m) {
     if (shadow->async_reads) {
         memset(shadow->async_reads, 0, (m->shared_bytes / 16 + 1) * sizeof *shadow->async_reads);
         memset(shadow->proxy_fences, 0, 2 * threads * sizeof *shadow->proxy_fences);
+        memset(shadow->fenced_together, 0, sizeof shadow->fenced_together);
         if (shadow->read_generic) memset(shadow->read_generic, 0, shadow->cell_count);
     }
     for (int i = 0; i < BARRIERS; i++) memset(m->barriers[i].clocks, 0, shadow->clock_width * sizeof(uint32_t));
@@ -399,16 +400,19 @@ static uint32_t slow_read(cta *m, const warp *w, int lane, uint32_t address, uin
 }
 
 /* With clocks every warp has a note of its own, and the cell says only who was the last. */
-static inline void note_warp_read(cta *m, const warp *w, uint32_t who, shadow_cell *cell, uint32_t index,
-                                  uint32_t stamp) {
-    warp_read *last = read_by(m, (uint32_t)w->index, index);
-    if (m->checks->last_reads[w->index] < stamp) m->checks->last_reads[w->index] = stamp;
-    const uint32_t self = 1u << who_thread(who) % LANES;
-    last->lanes = last->time == stamp ? last->lanes | self : self;
-    last->time = stamp;
-    bool others = cell->read_time > m->checks->base && who_thread(cell->read_who) != who_thread(who);
-    cell->read_who = who | (others ? WHO_MANY_LANES : 0);
-    cell->read_time = stamp;
+static inline void note_warp_reads(cta *m, const warp *w, uint32_t who, uint32_t first, uint32_t last, uint32_t stamp) {
+    checks *const shadow = m->checks;
+    const uint32_t self = 1u << who_thread(who) % LANES, base = shadow->base;
+    warp_read *const reads = read_by(m, (uint32_t)w->index, 0);
+    shadow_cell *const cells = shadow->cells;
+    if (shadow->last_reads[w->index] < stamp) shadow->last_reads[w->index] = stamp;
+    for (uint32_t i = first; i <= last; i++) {
+        reads[i].lanes = self | (reads[i].time == stamp ? reads[i].lanes : 0);
+        reads[i].time = stamp;
+        const bool others = cells[i].read_time > base && who_thread(cells[i].read_who) != who_thread(who);
+        cells[i].read_who = who | (others ? WHO_MANY_LANES : 0);
+        cells[i].read_time = stamp;
+    }
 }
 
 static void note_read(const cta *m, const warp *w, uint32_t who, shadow_cell *cell) {
@@ -436,7 +440,7 @@ uint32_t emu_on_shared_read(cta *m, const warp *w, int lane, uint32_t address, u
         shadow_cell *cell = &shadow->cells[i];
         if (cell->write_time > shadow->settled) undefined |= slow_read(m, w, lane, address, bytes, i);
         if (shadow->warp_reads)
-            note_warp_read(m, w, who, cell, i, w->clock);
+            note_warp_reads(m, w, who, i, i, w->clock);
         else
             note_read(m, w, who, cell);
         if (shadow->read_generic) shadow->read_generic[i] = true;
@@ -449,6 +453,7 @@ void emu_shadow_undefined(cta *m, uint32_t address, uint32_t bytes) {
     checks *const shadow = m->checks;
     uint32_t first = (address - m->shared_base) >> shadow->cell_shift,
              last = (address - m->shared_base + bytes - 1) >> shadow->cell_shift;
+    shadow->writes++;
     for (uint32_t i = first; i <= last; i++) shadow->cells[i].write_who |= WHO_UNDEFINED;
     shadow->undefined_cells = true;
     shadow->settled = 0;
@@ -530,19 +535,13 @@ bool emu_check_async_readers(cta *m, const warp *w, int lane, const cta *at, uin
     return false;
 }
 
-/* A thread's clock at its last fence.proxy.async: over the threads of its CTA, then, in a cluster, over all warps. */
-static uint32_t *knows_at_fence(const cta *m, const warp *w, int lane, bool global) {
-    const size_t threads = (size_t)m->warp_count * LANES, thread = (size_t)(w->index * LANES + lane);
-    return m->checks->fence_knows + (global * threads + thread) * (threads + tail_count(m));
-}
-
 /* True if the async proxy sees a store of `thread` at `stamp`: a fence.proxy.async lies between that store and the
  * observer, executed by the one or by the other. */
 bool emu_proxy_sees(const cta *m, const warp *w, int lane, uint32_t thread, uint32_t stamp, bool global) {
     checks *const shadow = m->checks;
     uint32_t self = (uint32_t)(w->index * LANES + lane), threads = m->warp_count * LANES;
     const struct proxy_fences *its = &shadow->proxy_fences[global * threads + thread];
-    if (shadow->proxy_fences[global * threads + self].next && knows_at_fence(m, w, lane, global)[thread] >= stamp)
+    if (shadow->proxy_fences[global * threads + self].next && known_at_fence(m, self, global)[thread] >= stamp)
         return true;
     for (int i = 0; i < FENCES; i++) {
         uint32_t fence = its->stamps[i];
@@ -559,7 +558,7 @@ static bool proxy_sees_remote(const cta *m, const warp *w, int lane, uint32_t ra
         const uint32_t fence = its->stamps[i];
         if (fence >= store->time && ordered_in_cluster(m, w, lane, rank, store->who, fence)) return true;
     }
-    const uint32_t *tail = knows_at_fence(m, w, lane, false) + m->warp_count * LANES;
+    const uint32_t *tail = known_at_fence(m, self, false) + m->warp_count * LANES;
     return m->checks->proxy_fences[self].next && tail[rank * m->warp_count + thread / LANES] >= store->time;
 }
 
@@ -604,26 +603,45 @@ static void report_unset(cta *m, const warp *w, int lane, uint32_t address) {
                address);
 }
 
-/* True if what wrote a cell is what is_in_order() has found to lie before. */
-static inline bool is_as_checked(const cta *m, uint32_t index) {
-    checks *const shadow = m->checks;
-    const shadow_cell *cell = &shadow->cells[index];
-    return cell->write_time == shadow->checked.time && cell->write_who == shadow->checked.who &&
-           shadow->async_written[index] == shadow->checked.landing;
+/* True if lane 0 of a warp is ordered after all that the lanes of another did up to a time. */
+static bool knows_warp(const cta *m, const warp *w, uint32_t writer, uint32_t time) {
+    if (time <= m->checks->base || (writer == (uint32_t)w->index && time <= w->synced)) return true;
+    const uint32_t *row = row_of(m, w, 0) + writer * LANES;
+    bool knows = true;
+    for (int i = 0; i < LANES; i++) knows &= row[i] >= time;
+    return knows;
 }
 
-/* True if the async proxy may read a cell: what wrote it lies before, and it has a value. Cells side by side say what
- * the last one did, where one copy wrote them: what a lane knows it goes on to know. */
-static bool is_in_order(cta *m, const warp *w, int lane, uint32_t index) {
+/* True if the async proxy sees, for lane 0 of a warp, all that the lanes of another stored up to a time. */
+static bool proxy_sees_warp(const cta *m, const warp *w, uint32_t writer, uint32_t time) {
+    bool sees = true;
+    for (uint32_t i = 0; i < LANES && sees; i++) sees = emu_proxy_sees(m, w, 0, writer * LANES + i, time, false);
+    return sees;
+}
+
+/* True if the writes of any lane of a warp lie before what lane 0 of another does, and the async proxy sees them. What
+ * a lane knows it goes on to know. */
+static bool knows_writes(const cta *m, const warp *w, uint32_t writer, uint32_t time, uint32_t landing) {
     checks *const shadow = m->checks;
-    const shadow_cell *cell = &shadow->cells[index];
-    const checked_write own = {cell->write_time, cell->write_who, (uint32_t)(w->index * LANES + lane) + 1,
-                               shadow->async_written[index]};
-    if (shadow->checked.thread == own.thread && is_as_checked(m, index)) return true;
-    if (own.time >= TIME_REMOTE || own.who & WHO_UNDEFINED || is_unfenced(m, w, lane, cell)) return false;
-    if (own.time > shadow->base && !written_before(m, w, lane, index)) return false;
-    shadow->checked = own;
+    known_writes *known = &shadow->known[writer];
+    const known_writes these = {time, landing, (uint32_t)w->index + 1};
+    if (known->time == time && known->landing == landing && known->observer == these.observer) return true;
+    if (time >= TIME_REMOTE) return false;
+    if (time && !landing && !proxy_sees_warp(m, w, writer, time)) return false;
+    if (landing > LANDED && time > shadow->base && row_of(m, w, 0)[m->warp_count * LANES + landing - LANDED_BY] < time)
+        return false;
+    if (landing <= LANDED && !knows_warp(m, w, writer, time)) return false;
+    *known = these;
     return true;
+}
+
+/* True if the async proxy may read a cell: what wrote it lies before, and it has a value. */
+static bool is_in_order(const cta *m, const warp *w, int lane, uint32_t index) {
+    const checks *const shadow = m->checks;
+    const shadow_cell *cell = &shadow->cells[index];
+    if (cell->write_time >= TIME_REMOTE || cell->write_who & WHO_UNDEFINED || is_unfenced(m, w, lane, cell))
+        return false;
+    return cell->write_time <= shadow->base || written_before(m, w, lane, index);
 }
 
 static void check_async_read(cta *m, const warp *w, int lane, uint32_t first, uint32_t last) {
@@ -652,24 +670,71 @@ void emu_async_read_begins(cta *m, const warp *w, int lane, uint32_t address, ui
     for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) count_async_read(m, address + i);
 }
 
-void emu_on_product_read(cta *m, const warp *w, const uint32_t *addresses, uint32_t count) {
+static void add_writer(product_writers *writers, uint32_t warp, uint32_t time, uint32_t landing) {
+    if (writers->count < MAX_WRITERS) {
+        writers->of[writers->count].warp = warp;
+        writers->of[writers->count].time = time;
+        writers->of[writers->count].landing = landing;
+    }
+    if (writers->count <= MAX_WRITERS) writers->count++;
+}
+
+/* Look at the cells of a chunk. Returns whether all are in order. */
+static bool look_at(cta *m, const warp *w, uint32_t first, uint32_t last, product_writers *writers) {
+    const checks *const shadow = m->checks;
+    bool in_order = true;
+    for (uint32_t i = first; i <= last; i++) {
+        const shadow_cell *cell = &shadow->cells[i];
+        const uint32_t writer = who_thread(cell->write_who) / LANES, landing = shadow->async_written[i];
+        bool listed = false;
+        for (uint32_t k = 0; k < writers->count && k < MAX_WRITERS; k++)
+            listed |= writers->of[k].warp == writer && writers->of[k].time == cell->write_time &&
+                      writers->of[k].landing == landing;
+        if (!(cell->write_who & WHO_UNDEFINED) && knows_writes(m, w, writer, cell->write_time, landing)) {
+            if (!listed) add_writer(writers, writer, cell->write_time, landing);
+        } else {
+            writers->count = MAX_WRITERS + 1;
+            in_order &= is_in_order(m, w, 0, i);
+            check_async_read(m, w, 0, i, i);
+        }
+    }
+    return in_order;
+}
+
+void emu_on_product_read(cta *m, const warp *w, const uint32_t *addresses, uint32_t count, product_writers *writers) {
+    const checks *const shadow = m->checks;
+    const uint32_t cells = ASYNC_UNIT >> shadow->cell_shift;
+    const shadow_cell *before = NULL; /* the last one of the chunk before, if that is in order */
+    writers->writes = shadow->writes;
     for (uint32_t i = 0; i < count; i++) {
-        const uint32_t first = first_cell(m, addresses[i]), last = last_cell(m, addresses[i], ASYNC_UNIT);
-        bool known = m->checks->checked.thread == (uint32_t)(w->index * LANES) + 1;
-        for (uint32_t k = first; k <= last && known; k++) known = is_as_checked(m, k);
-        if (!known) check_async_read(m, w, 0, first, last);
+        const uint32_t first = first_cell(m, addresses[i]);
+        bool alike = before;
+        for (uint32_t k = first; k < first + cells && alike; k++)
+            alike = shadow->cells[k].write_who == before->write_who &&
+                    shadow->cells[k].write_time == before->write_time &&
+                    shadow->async_written[k] == shadow->async_written[before - shadow->cells];
+        if (!alike)
+            before = look_at(m, w, first, first + cells - 1, writers) ? &shadow->cells[first + cells - 1] : NULL;
         count_async_read(m, addresses[i]);
     }
 }
 
-static void note_async_read(cta *m, const warp *w, uint32_t who, uint32_t first, uint32_t last, uint32_t stamp) {
+bool emu_on_product_read_again(cta *m, const warp *w, const product_writers *writers) {
+    if (writers->count > MAX_WRITERS || writers->writes != m->checks->writes || m->checks->ticket) return false;
+    bool known = true;
+    for (uint32_t i = 0; i < writers->count && known; i++)
+        known = knows_writes(m, w, writers->of[i].warp, writers->of[i].time, writers->of[i].landing);
+    return known;
+}
+
+static void end_reads_of_cells(cta *m, const warp *w, uint32_t who, uint32_t first, uint32_t last, uint32_t stamp) {
     checks *const shadow = m->checks;
-    for (uint32_t i = first; i <= last; i++) note_warp_read(m, w, who, &shadow->cells[i], i, stamp);
+    note_warp_reads(m, w, who, first, last, stamp);
     for (uint32_t i = first; shadow->read_generic && i <= last; i++) shadow->read_generic[i] = false;
 }
 
 void emu_async_read_ends(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp) {
-    note_async_read(m, w, pack_who(m, w, lane), first_cell(m, address), last_cell(m, address, bytes), stamp);
+    end_reads_of_cells(m, w, pack_who(m, w, lane), first_cell(m, address), last_cell(m, address, bytes), stamp);
     for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT)
         m->checks->async_reads[(address - m->shared_base + i) / ASYNC_UNIT].count--;
 }
@@ -677,7 +742,7 @@ void emu_async_read_ends(cta *m, const warp *w, int lane, uint32_t address, uint
 void emu_on_product_read_end(cta *m, const warp *w, const uint32_t *addresses, uint32_t count, uint32_t reads) {
     const uint32_t who = pack_who(m, w, 0);
     for (uint32_t i = 0; i < count; i++) {
-        note_async_read(m, w, who, first_cell(m, addresses[i]), last_cell(m, addresses[i], ASYNC_UNIT), w->clock);
+        end_reads_of_cells(m, w, who, first_cell(m, addresses[i]), last_cell(m, addresses[i], ASYNC_UNIT), w->clock);
         m->checks->async_reads[(addresses[i] - m->shared_base) / ASYNC_UNIT].count -= reads;
     }
 }
@@ -723,28 +788,49 @@ static void note_init_fence(cta *m, uint32_t thread, uint32_t stamp) {
     }
 }
 
-static void note_proxy_fence(cta *m, const warp *w, int lane, bool global) {
+/* Lanes that executed a fence apart get rows of their own. */
+static void part_fences(const cta *m, const warp *w, bool global) {
     checks *const shadow = m->checks;
-    const uint32_t threads = m->warp_count * LANES, thread = (uint32_t)(w->index * LANES + lane);
-    struct proxy_fences *its = &shadow->proxy_fences[global * threads + thread];
-    its->stamps[its->next++ % FENCES] = w->clock;
-    uint32_t *knows = knows_at_fence(m, w, lane, global), *row = row_of(m, w, lane);
-    memcpy(knows, row, threads * sizeof *knows);
-    memcpy(knows + threads, tail_of(m, row), tail_count(m) * sizeof *knows);
-    for (uint32_t t = 0; t < threads; t++) knows[t] = knows[t] < shadow->base ? shadow->base : knows[t];
+    const uint32_t first = (uint32_t)w->index * LANES;
+    if (!(shadow->fenced_together[global] >> w->index & 1)) return;
+    const uint32_t *shared = known_at_fence(m, first, global);
+    shadow->fenced_together[global] &= ~(1u << w->index);
+    for (uint32_t i = 1; i < LANES; i++)
+        memcpy(known_at_fence(m, first + i, global), shared, (m->warp_count * LANES + tail_count(m)) * sizeof *shared);
+}
+
+/* What lanes know that know the same. */
+static void keep_known(const cta *m, const warp *w, int lane, bool global) {
+    const uint32_t threads = m->warp_count * LANES, base = m->checks->base;
+    uint32_t *knows = known_at_fence(m, (uint32_t)(w->index * LANES + lane), global), *row = row_of(m, w, lane);
+    for (uint32_t t = 0; t < threads; t++) knows[t] = row[t] < base ? base : row[t];
     for (uint32_t t = (uint32_t)w->index * LANES; t < ((uint32_t)w->index + 1) * LANES; t++)
         knows[t] = knows[t] < w->synced ? w->synced : knows[t];
-    knows[thread] = w->clock;
+    memcpy(knows + threads, tail_of(m, row), tail_count(m) * sizeof *knows);
+}
+
+static void note_proxy_fence(cta *m, const warp *w, uint32_t mask, bool global) {
+    checks *const shadow = m->checks;
+    const uint32_t first = (uint32_t)w->index * LANES;
+    const bool together = w->together && mask == live_lanes(w);
+    if (!together) part_fences(m, w, global);
+    if (together) shadow->fenced_together[global] |= 1u << w->index;
+    if (together) keep_known(m, w, 0, global);
+    for (; mask; mask &= mask - 1) {
+        const int lane = first_lane(mask);
+        struct proxy_fences *its = &shadow->proxy_fences[global * m->warp_count * LANES + first + (uint32_t)lane];
+        its->stamps[its->next++ % FENCES] = w->clock;
+        if (!together) keep_known(m, w, lane, global);
+        if (!together) known_at_fence(m, first + (uint32_t)lane, global)[first + (uint32_t)lane] = w->clock;
+    }
 }
 
 void emu_proxy_fence(cta *m, warp *w, uint32_t mask, unsigned memory) {
     if (!m->checks->proxy_fences) return;
-    for (; mask; mask &= mask - 1) {
-        const int lane = first_lane(mask);
-        if (memory & FENCED_SHARED) note_proxy_fence(m, w, lane, false);
-        if (memory & FENCED_SHARED) note_init_fence(m, (uint32_t)(w->index * LANES + lane), w->clock);
-        if (memory & FENCED_GLOBAL) note_proxy_fence(m, w, lane, true);
-    }
+    if (memory & FENCED_SHARED) note_proxy_fence(m, w, mask, false);
+    if (memory & FENCED_GLOBAL) note_proxy_fence(m, w, mask, true);
+    for (; memory & FENCED_SHARED && mask; mask &= mask - 1)
+        note_init_fence(m, (uint32_t)(w->index * LANES + first_lane(mask)), w->clock);
     emu_clock_tick(m, w);
 }
 
@@ -795,61 +881,80 @@ static bool reads_are_known(const cta *m, const warp *w, int lane, uint32_t firs
     return true;
 }
 
+static checked_write last_write(const checks *shadow, uint32_t index) {
+    const shadow_cell *cell = &shadow->cells[index];
+    return (checked_write){cell->write_time, cell->write_who,
+                           shadow->async_written ? shadow->async_written[index] : LANDED_NOTHING};
+}
+
 /* before: a write of a cell that lies before; such cells stand side by side. */
 static void check_written(cta *m, const warp *w, int lane, uint32_t i, uint32_t address, uint32_t bytes,
                           const uint8_t *data, bool copies, checked_write *before) {
     const shadow_cell *cell = &m->checks->cells[i];
-    const checked_write last = {cell->write_time, cell->write_who, before->thread,
-                                m->checks->async_written ? m->checks->async_written[i] : LANDED_NOTHING};
     if (cell->write_time == TIME_IN_FLIGHT)
         emu_report_in_flight(m, w, lane, m, i, copies ? "starts another copy to" : "writes");
     else if (cell->write_time == TIME_REMOTE)
         emu_check_writer(m, w, lane, m, i, "writes");
-    else if (last.time == before->time && last.who == before->who && last.landing == before->landing)
-        return;
     else if (written_before(m, w, lane, i))
-        *before = last;
+        *before = last_write(m->checks, i);
     else if (!same_value(m, cell, address, (i << m->checks->cell_shift) + m->shared_base, bytes, data))
         report_writer(m, w, lane, i, "writes");
 }
 
+/* What a write and an atomic replace is checked, and an atomic may cover what another one wrote: the flags of `who`. */
+static uint32_t replace_write(cta *m, const warp *w, int lane, uint32_t i, uint32_t who, enum write_kind kind) {
+    checks *const shadow = m->checks;
+    const shadow_cell *cell = &shadow->cells[i];
+    const bool atomic = kind != WRITE;
+    /* a store that its own thread follows with an atomic remains a store for those that are not ordered after it */
+    const bool covers_store = atomic && !shadow->clocks && cell->write_time > shadow->base &&
+                              cell->write_time > w->synced && cell->write_time < TIME_NEVER &&
+                              !(cell->write_who & WHO_ATOMIC) && who_thread(cell->write_who) == who_thread(who);
+    if (!atomic && shadow->covers) check_covered(m, w, lane, i, "writes");
+    note_covered(m, w, lane, i, kind);
+    return atomic && !covers_store ? WHO_ATOMIC : 0;
+}
+
+static void check_reads(cta *m, const warp *w, int lane, uint32_t i) {
+    shadow_cell *cell = &m->checks->cells[i];
+    const int reader = unordered_reader(m, w, lane, cell, i);
+    if (reader == ALL_ORDERED) return;
+    report_race(m, w, lane, (i << m->checks->cell_shift) + m->shared_base,
+                who_instruction(cell->read_who) | (uint32_t)reader << WHO_THREAD_SHIFT,
+                cell->read_who & (WHO_MANY_LANES | WHO_MANY_WARPS), "writes", "read");
+    cell->read_time = 0; /* once is enough */
+}
+
 static void write_cells(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const uint8_t *data,
                         uint32_t time, enum write_kind kind) {
-    const bool atomic = kind != WRITE;
-    uint32_t first = first_cell(m, address), last = last_cell(m, address, bytes);
-    uint32_t who = pack_who(m, w, lane);
+    checks *const shadow = m->checks;
+    const uint32_t first = first_cell(m, address), last = last_cell(m, address, bytes), base = shadow->base;
+    const uint32_t who = pack_who(m, w, lane);
     if (m->mbarrier_count) emu_check_mbarrier_bytes(m, w, lane, m, address, bytes);
     /* once is enough: other warps of the warpgroup, which read later, have no race with it */
-    if (m->checks->async_reads && emu_check_async_readers(m, w, lane, m, address, bytes) && time < TIME_REMOTE)
-        time = 0;
+    if (shadow->async_reads && emu_check_async_readers(m, w, lane, m, address, bytes) && time < TIME_REMOTE) time = 0;
     const bool known = reads_are_known(m, w, lane, first, last);
     checked_write before = {0};
+    shadow->writes++;
     for (uint32_t i = first; i <= last; i++) {
-        shadow_cell *cell = &m->checks->cells[i];
-        uint32_t at = (i << m->checks->cell_shift) + m->shared_base;
-        bool both_atomic = atomic && cell->write_who & WHO_ATOMIC && cell->write_time != TIME_IN_FLIGHT;
-        if (cell->write_time > m->checks->base && cell->write_time != TIME_NEVER && !both_atomic)
-            check_written(m, w, lane, i, address, bytes, data, time == TIME_IN_FLIGHT, &before);
-        int reader = cell->read_time > m->checks->base && !known ? unordered_reader(m, w, lane, cell, i) : ALL_ORDERED;
-        if (reader != ALL_ORDERED) {
-            report_race(m, w, lane, at, who_instruction(cell->read_who) | (uint32_t)reader << WHO_THREAD_SHIFT,
-                        cell->read_who & (WHO_MANY_LANES | WHO_MANY_WARPS), "writes", "read");
-            cell->read_time = 0; /* once is enough */
+        shadow_cell *cell = &shadow->cells[i];
+        if (cell->write_time > base && cell->write_time != TIME_NEVER) {
+            const checked_write old = last_write(shadow, i);
+            const bool as_before = old.time == before.time && old.who == before.who && old.landing == before.landing;
+            const bool both_atomic = kind != WRITE && old.who & WHO_ATOMIC && old.time != TIME_IN_FLIGHT;
+            if (!as_before && !both_atomic)
+                check_written(m, w, lane, i, address, bytes, data, time == TIME_IN_FLIGHT, &before);
         }
-        /* a store that its own thread follows with an atomic remains a store for those that are not ordered after it */
-        bool covers_store = atomic && !m->checks->clocks && cell->write_time > m->checks->base &&
-                            cell->write_time > w->synced && cell->write_time < TIME_NEVER &&
-                            !(cell->write_who & WHO_ATOMIC) && who_thread(cell->write_who) == who_thread(who);
-        if (!atomic && m->checks->covers) check_covered(m, w, lane, i, "writes");
-        if (atomic || m->checks->covers) note_covered(m, w, lane, i, kind);
+        if (!known && cell->read_time > base) check_reads(m, w, lane, i);
+        const uint32_t flags = kind != WRITE || shadow->covers ? replace_write(m, w, lane, i, who, kind) : 0;
+        if (shadow->ticket) note_new(shadow->ticket, i);
         cell->write_time = time;
-        if (m->checks->ticket) note_new(m->checks->ticket, i);
-        if (m->checks->async_written) m->checks->async_written[i] = LANDED_NOTHING;
-        cell->write_who = who | (atomic && !covers_store ? WHO_ATOMIC : 0);
+        cell->write_who = who | flags;
     }
-    for (uint32_t i = first; m->checks->remote && i <= last; i++) {
+    if (shadow->async_written) memset(shadow->async_written + first, LANDED_NOTHING, last - first + 1);
+    for (uint32_t i = first; shadow->remote && i <= last; i++) {
         emu_check_remote_readers(m, w, lane, m, i);
-        m->checks->remote->writers[i] = 0;
+        shadow->remote->writers[i] = 0;
     }
 }
 
@@ -881,6 +986,7 @@ void emu_shadow_land(cta *m, const warp *w, int lane, uint32_t address, uint32_t
     uint32_t first = (address - m->shared_base) >> m->checks->cell_shift,
              last = (address - m->shared_base + bytes - 1) >> m->checks->cell_shift;
     uint32_t who = (instruction & (WHO_INSTRUCTIONS - 1)) | (uint32_t)(w->index * LANES + lane) << WHO_THREAD_SHIFT;
+    m->checks->writes++;
     for (uint32_t i = first; i <= last; i++) {
         m->checks->cells[i].write_time = stamp;
         m->checks->cells[i].write_who = who;

@@ -212,7 +212,8 @@ static void add_fences(const cta *m, const ages *a, uint64_t *sum) {
         if (!its->next) continue;
         for (uint32_t k = 0; k < FENCES; k++)
             add_word(sum, age_since(a, a->known[i % threads], its->stamps[(its->next + k) % FENCES]));
-        for (size_t k = 0; k < threads; k++) add_word(sum, age_since(a, 0, shadow->fence_knows[i * threads + k]));
+        const uint32_t *knew = known_at_fence(m, (uint32_t)(i % threads), i >= threads);
+        for (size_t k = 0; k < threads; k++) add_word(sum, age_since(a, 0, knew[k]));
     }
 }
 

@@ -118,6 +118,8 @@ typedef struct wgmma {
     uint32_t group;              /* of the warp */
     bool adds;                   /* to the accumulators */
     uint32_t reader, read;       /* the warp that waited first, and its stamp when the warpgroup had read B and A */
+    product_writers writers;     /* of B and A; empty where another warp has looked at them */
+    bool is_read_again;          /* likewise: its reads count as those of that warp */
     uint32_t fragment[4][LANES]; /* A, where it is in registers */
 } wgmma;
 

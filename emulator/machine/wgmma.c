@@ -199,10 +199,17 @@ static void multiply_together(const cta *m, warp *first, uint32_t serial) {
 
 /* ---- what a product reads ---- */
 
-typedef void chunks_function(cta *m, const warp *w, const uint32_t *addresses, uint32_t count);
+/* A product is one of the warpgroup: who has waited for its part knows that the others have read, too. CUTLASS relies
+ * on it; PTX speaks of the threads that wait alone. */
+static bool waits_for_group(const cta *m) {
+    return m->checks && !m->launch->wgmma_wait_per_warp;
+}
+
+typedef void chunks_function(cta *m, const warp *w, const uint32_t *addresses, uint32_t count, void *context);
 
 /* Chunks inside shared memory. */
-static void visit_operand(cta *m, const warp *w, const operand_layout *at, uint32_t blocks, chunks_function *visit) {
+static void visit_operand(cta *m, const warp *w, const operand_layout *at, uint32_t blocks, chunks_function *visit,
+                          void *context) {
     const bool all = all_inside(m, at, blocks);
     for (uint32_t block = 0; block < blocks; block++) {
         uint32_t addresses[CHUNKS], count = all ? CHUNKS : 0;
@@ -211,7 +218,7 @@ static void visit_operand(cta *m, const warp *w, const operand_layout *at, uint3
             addresses[count] = addresses[i];
             count += inside(m, addresses[i]);
         }
-        visit(m, w, addresses, count);
+        visit(m, w, addresses, count, context);
     }
 }
 
@@ -223,25 +230,38 @@ void emu_wgmma_chunks(const cta *m, const op *o, bool of_a, uint64_t descriptor,
 }
 
 /* Every chunk of shared memory that a product of the whole warpgroup reads. */
-static void visit_chunks(cta *m, const warp *w, const wgmma *each, chunks_function *visit) {
+static void visit_chunks(cta *m, const warp *w, const wgmma *each, chunks_function *visit, void *context) {
     operand_layout layout = layout_of(each->b, each->o->detail & WGMMA_TRANSPOSE_B);
-    visit_operand(m, w, &layout, each->o->vector, visit);
+    visit_operand(m, w, &layout, each->o->vector, visit, context);
     if (each->o->detail & WGMMA_A_REGISTERS) return;
     layout = layout_of(each->a, each->o->detail & WGMMA_TRANSPOSE_A);
-    visit_operand(m, w, &layout, 2 * WARPGROUP, visit);
+    visit_operand(m, w, &layout, 2 * WARPGROUP, visit, context);
 }
 
-static void begin_reads(cta *m, const warp *w, const uint32_t *addresses, uint32_t count) {
-    emu_on_product_read(m, w, addresses, count);
+static void begin_chunks(cta *m, const warp *w, const uint32_t *addresses, uint32_t count, void *writers) {
+    emu_on_product_read(m, w, addresses, count, writers);
 }
 
-static void end_reads(cta *m, const warp *w, const uint32_t *addresses, uint32_t count) {
-    emu_on_product_read_end(m, w, addresses, count, 1);
+/* *reads: how many end. */
+static void end_chunks(cta *m, const warp *w, const uint32_t *addresses, uint32_t count, void *reads) {
+    emu_on_product_read_end(m, w, addresses, count, *(const uint32_t *)reads);
 }
 
-/* Work of the four warps at once. */
-static void end_all_reads(cta *m, const warp *w, const uint32_t *addresses, uint32_t count) {
-    emu_on_product_read_end(m, w, addresses, count, WARPGROUP);
+static bool is_alike(const wgmma *a, const wgmma *b) {
+    return a->o == b->o && a->b == b->b && (a->o->detail & WGMMA_A_REGISTERS || a->a == b->a);
+}
+
+/* Product `serial` of the warpgroup, of which the warp issues its part: all four read the same. */
+static void begin_reads(cta *m, const warp *w, wgmma *each, uint32_t serial) {
+    const warp *first = &m->warps[w->index / WARPGROUP * WARPGROUP];
+    for (int i = 0; i < WARPGROUP && waits_for_group(m) && !each->is_read_again; i++) {
+        const warp *other = &first[i];
+        if (other == w || (int32_t)(other->wgmma_issued - serial) <= 0) continue;
+        const wgmma *its = &other->wgmmas[serial - other->wgmma_landed];
+        each->is_read_again =
+            !its->is_read_again && is_alike(each, its) && emu_on_product_read_again(m, w, &its->writers);
+    }
+    if (!each->is_read_again) visit_chunks(m, w, each, begin_chunks, &each->writers);
 }
 
 /* ---- registers ---- */
@@ -465,7 +485,7 @@ void emu_exec_wgmma(cta *m, warp *w, const op *o, uint32_t mask) {
         check_product(m, w, each);
         check_product_registers(m, w, o);
         note_use(m, w, o, 1);
-        visit_chunks(m, w, each, begin_reads); /* for its part of the warpgroup's product */
+        begin_reads(m, w, each, w->wgmma_issued);
     }
     if (m->checks) emu_on_product_issue(m, w);
     w->wgmma_count++;
@@ -480,8 +500,7 @@ static const warp *who_disagrees(const warp *first, uint32_t serial) {
     const wgmma *each = &first->wgmmas[serial - first->wgmma_landed];
     for (int i = 1; i < WARPGROUP; i++) {
         const wgmma *its = &first[i].wgmmas[serial - first[i].wgmma_landed];
-        const bool same_a = each->o->detail & WGMMA_A_REGISTERS || each->a == its->a;
-        if (its->o != each->o || !same_a || its->b != each->b || its->adds != each->adds) return &first[i];
+        if (!is_alike(each, its) || its->adds != each->adds) return &first[i];
     }
     return NULL;
 }
@@ -504,19 +523,15 @@ static bool sums_16_bits(const op *o) {
     return o->dests == 4 && (first_numbers(o) == MATRIX_F16 || first_numbers(o) == MATRIX_BF16);
 }
 
-/* A product is one of the warpgroup: who has waited for its part knows that the others have read, too. CUTLASS relies
- * on it; PTX speaks of the threads that wait alone. */
-static bool waits_for_group(const cta *m) {
-    return m->checks && !m->launch->wgmma_wait_per_warp;
-}
-
 /* A product has a stamp of its own: other warps may wait for it alone, and then know nothing of the next. */
 static void end_group_reads(cta *m, warp *observer, warp *first, uint32_t serial, bool alike) {
     const uint32_t stamp = emu_on_epoch(m, observer);
+    uint32_t reads = 0;
     for (int i = 0; i < WARPGROUP; i++) {
         wgmma *its = &first[i].wgmmas[serial - first[i].wgmma_landed];
         its->reader = (uint32_t)observer->index, its->read = stamp;
-        if (!alike || i == 0) visit_chunks(m, observer, its, alike ? end_all_reads : end_reads);
+        reads = (alike ? reads : 0) + !its->is_read_again;
+        if (!alike || i == WARPGROUP - 1) visit_chunks(m, observer, its, end_chunks, &reads);
     }
 }
 
@@ -543,9 +558,10 @@ static void compute(cta *m, warp *observer, uint32_t wanted) {
 static void end_own_reads(cta *m, warp *w, uint32_t count) {
     if (count) emu_on_epoch(m, w);
     const uint32_t here = m->here;
+    uint32_t one = 1;
     for (uint32_t i = 0; i < count; i++) {
         m->here = w->wgmmas[i].o->instruction;
-        visit_chunks(m, w, &w->wgmmas[i], end_reads);
+        visit_chunks(m, w, &w->wgmmas[i], end_chunks, &one);
     }
     m->here = here;
 }

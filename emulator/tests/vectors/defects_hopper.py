@@ -40,6 +40,33 @@ AFTER_THE_READERS = OTHER_WARPGROUP.replace(
     "HEAR",
     "ld.param.u64 %x, [data];\npoll:\nld.volatile.global.u32 %w, [%x];\nsetp.eq.u32 %q, %w, 0;\n@%q bra poll;\nHEAR",
 )
+# A bulk copy fills A. Warp 0 waits for it and is the first to multiply; the others come later for sure.
+COPIED = (
+    ".reg .b64 %m, %state;\n"
+    + FENCED
+    + """ld.param.u64 %m, [data];
+setp.eq.u32 %q, %t, 0;
+@%q mbarrier.init.shared.b64 [%s+4088], 1;
+fence.mbarrier_init.release.cluster;
+bar.sync 0;
+@%q mbarrier.arrive.expect_tx.shared.b64 %state, [%s+4088], 16;
+.loc 1 35 0
+@%q cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s], [%m], 16, [%s+4088];
+setp.ge.u32 %q, %t, 32;
+poll:
+@%q ld.volatile.global.u32 %w, [%m+16];
+setp.eq.and.u32 %done, %w, 0, %q;
+@%done bra poll;
+OTHERS
+wait:
+mbarrier.try_wait.parity.shared.b64 %done, [%s+4088], 0;
+@!%done bra wait;
+@!%q st.volatile.global.u32 [%m+16], 1;
+multiply:
+"""
+    + WGMMA
+    + WGMMA_WAIT
+)
 CHANGE = ".loc 1 32 0\nadd.f32 %d1, %d1, 0f3f800000;\n"
 # One thread lets the copy engine bring 128 bytes to shared memory.
 TENSOR = (
@@ -305,6 +332,9 @@ HOPPER = [
            "<<@%other bra.uni ready;||" + ARRIVE_LATER + ">>").replace("BEHIND", "<<" + ARRIVE_LATER + "||>>"),
            ["This thread writes shared memory", "while a wgmma or a bulk copy may still read it", "lesson.cu:33"],
            block=256, directives=WGMMA_SHARED),
+    Defect("async-in-flight", "one warp of a warpgroup waits for what its product reads", COPIED.replace("OTHERS",
+           "<<@%q bra.uni multiply;||>>"), ["reads shared memory", "lesson.cu:30", "lesson.cu:35"],
+           block=128, directives=WGMMA_SHARED, params=".param .u64 data", args=["buf:u32:5"]),
     Defect("async-in-flight", "a wait for the copy behind", TWO_COPIES.replace("WAITS", "<<||third:\n"
            "mbarrier.try_wait.parity.shared.b64 %done, [%s+512], 0;\n@!%done bra third;>>"), ["reads shared memory",
            "lesson.cu:45", "lesson.cu:47"], **BYTES),
