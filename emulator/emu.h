@@ -85,7 +85,7 @@ typedef struct emu_variable {
 typedef enum emu_buffer_kind { EMU_BUFFER = 0, EMU_OUTPUT = 1 } emu_buffer_kind;
 
 /* Bytes of host memory that a launch with checks takes for each byte of an output, in addition to the buffers. */
-enum { EMU_OUTPUT_COST = 8 };
+enum { EMU_OUTPUT_COST = 6 };
 
 /* Trace of launches for ui.perfetto.dev: a row for each CTA, warp, mbarrier and TMA copy. A unit of its time is one
  * warp instruction of a CTA, in the emulator's order, which is no time of a GPU. _begin() writes to a borrowed file and

@@ -9,7 +9,11 @@
 
 enum { MAX_BUFFERS = 65536 };
 
-static_assert(sizeof(output_record) == EMU_OUTPUT_COST * OUTPUT_GRANULE, "emu.h says what an output takes");
+/* Stores to an output, by granule: the bytes that they wrote, up to OUTPUT_COUNT; whether an atomic did,
+ * OUTPUT_UPDATED; and, by the shifts, the smallest index of an instruction and of a CTA. Then follow the largest
+ * indices of CTAs, by granule, where several stores met: memory that is not touched otherwise. */
+enum { OUTPUT_GRANULE = 2, OUTPUT_COUNT = 3, OUTPUT_UPDATED = 4, OUTPUT_INSTRUCTION_SHIFT = 3, OUTPUT_CTA_SHIFT = 32 };
+static_assert(sizeof(uint64_t) + sizeof(uint32_t) == EMU_OUTPUT_COST * OUTPUT_GRANULE, "emu.h says what they take");
 
 emu_device *emu_device_new(void) {
     return calloc(1, sizeof(emu_device));
@@ -262,11 +266,19 @@ void emu_merge_counts(crew *c, worker *workers, int count) {
 
 /* ---- outputs that were not written exactly once ---- */
 
-static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t first, uint64_t granules,
-                          const output_record *r) {
+static uint64_t granules_of(const buffer *b) {
+    return (b->size + OUTPUT_GRANULE - 1) / OUTPUT_GRANULE;
+}
+
+static _Atomic uint32_t *last_cta_of(const buffer *b, uint64_t granule) {
+    return (_Atomic uint32_t *)(void *)(b->output + granules_of(b)) + granule;
+}
+
+static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t first, uint64_t granules) {
     char text[700];
-    const uint64_t writes = r ? atomic_load(&r->writes) : 0;
-    const uint32_t at = r ? (uint32_t)writes >> OUTPUT_INSTRUCTION_SHIFT : UINT32_MAX;
+    const uint64_t writes = atomic_load(&b->output[first]);
+    const bool twice = class_ == EMU_OUTPUT_WRITTEN_TWICE;
+    const uint32_t at = twice ? (uint32_t)writes >> OUTPUT_INSTRUCTION_SHIFT : UINT32_MAX;
     emu_location location = emu_location_of(c->code, at), none = emu_location_of(c->code, UINT32_MAX);
     if (emu_is_ignored(&c->ignored, class_, &location, &none)) return true;
     int used = snprintf(text, sizeof text, "%s: buffer '%.80s'", emu_class_name(class_), b->name);
@@ -277,14 +289,14 @@ static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t f
         used += snprintf(text + used, sizeof text - (size_t)used, ", PTX line %d", location.ptx_line);
     uint64_t bytes = granules * OUTPUT_GRANULE;
     if (first * OUTPUT_GRANULE + bytes > b->size) bytes = b->size - first * OUTPUT_GRANULE;
-    if (class_ == EMU_OUTPUT_NEVER_WRITTEN) {
+    if (!twice) {
         snprintf(text + used, sizeof text - (size_t)used,
                  "\n  %" PRIu64 " of %" PRIu64 " bytes of this output were never written; the first is byte %" PRIu64
                  ".\n"
                  "  A reader of the result gets old memory there.",
                  bytes, b->size, first * OUTPUT_GRANULE);
     } else {
-        const uint32_t lowest = (uint32_t)(writes >> OUTPUT_CTA_SHIFT), highest = atomic_load(&r->last_cta);
+        const uint32_t lowest = (uint32_t)(writes >> OUTPUT_CTA_SHIFT), highest = atomic_load(last_cta_of(b, first));
         snprintf(text + used, sizeof text - (size_t)used,
                  "\n  %" PRIu64 " bytes of this output were written more than once; the first is byte %" PRIu64
                  ", by CTAs %u and %u "
@@ -306,18 +318,17 @@ static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t f
 }
 
 static bool check_output(crew *c, const buffer *b) {
-    uint64_t granules = (b->size + OUTPUT_GRANULE - 1) / OUTPUT_GRANULE, never = 0, twice = 0, first_never = 0,
-             first_twice = 0;
+    uint64_t granules = granules_of(b), never = 0, twice = 0, first_never = 0, first_twice = 0;
     for (uint64_t i = 0; i < granules; i++) {
-        const uint64_t record = atomic_load_explicit(&b->output[i].writes, memory_order_relaxed);
+        const uint64_t record = atomic_load_explicit(&b->output[i], memory_order_relaxed);
         const uint32_t count = record & OUTPUT_COUNT;
         uint64_t whole = b->size - i * OUTPUT_GRANULE < OUTPUT_GRANULE ? b->size - i * OUTPUT_GRANULE : OUTPUT_GRANULE;
         if (count < whole && !(record & OUTPUT_UPDATED) && !never++) first_never = i;
         if (count > whole && !twice++) first_twice = i;
     }
     bool complete = true;
-    if (never) complete &= report_output(c, b, EMU_OUTPUT_NEVER_WRITTEN, first_never, never, NULL);
-    if (twice) complete &= report_output(c, b, EMU_OUTPUT_WRITTEN_TWICE, first_twice, twice, &b->output[first_twice]);
+    if (never) complete &= report_output(c, b, EMU_OUTPUT_NEVER_WRITTEN, first_never, never);
+    if (twice) complete &= report_output(c, b, EMU_OUTPUT_WRITTEN_TWICE, first_twice, twice);
     return complete;
 }
 
@@ -326,9 +337,9 @@ static uint64_t smaller_of(uint64_t a, uint64_t b) {
 }
 
 /* Another store after that of `known`. The order of the two does not matter to what is kept. */
-static void add_store(output_record *record, uint64_t known, uint64_t store) {
+static void add_store(_Atomic uint64_t *writes, _Atomic uint32_t *last_cta, uint64_t known, uint64_t store) {
     const uint64_t instruction_of = OUTPUT_COUNT | OUTPUT_UPDATED, count_of = OUTPUT_COUNT;
-    uint32_t last = atomic_load_explicit(&record->last_cta, memory_order_relaxed);
+    uint32_t last = atomic_load_explicit(last_cta, memory_order_relaxed);
     uint64_t both;
     do {
         const uint64_t bytes = smaller_of((known & count_of) + (store & count_of), OUTPUT_COUNT);
@@ -338,10 +349,10 @@ static void add_store(output_record *record, uint64_t known, uint64_t store) {
         const uint64_t cta = known & count_of ? smaller_of(known >> OUTPUT_CTA_SHIFT, store >> OUTPUT_CTA_SHIFT)
                                               : store >> OUTPUT_CTA_SHIFT;
         both = cta << OUTPUT_CTA_SHIFT | instruction | (known & OUTPUT_UPDATED) | bytes;
-    } while (!atomic_compare_exchange_weak(&record->writes, &known, both));
+    } while (!atomic_compare_exchange_weak(writes, &known, both));
     const uint32_t before = (uint32_t)(known >> OUTPUT_CTA_SHIFT), own = (uint32_t)(store >> OUTPUT_CTA_SHIFT);
     const uint32_t larger = known & count_of && before > own ? before : own;
-    while (last < larger && !atomic_compare_exchange_weak(&record->last_cta, &last, larger)) {
+    while (last < larger && !atomic_compare_exchange_weak(last_cta, &last, larger)) {
     }
 }
 
@@ -353,8 +364,8 @@ void emu_note_output(cta *m, uint32_t instruction, uint64_t address, uint32_t by
                            (bytes < OUTPUT_GRANULE ? bytes : OUTPUT_GRANULE);
     for (uint64_t g = offset / OUTPUT_GRANULE; g <= (offset + bytes - 1) / OUTPUT_GRANULE; g++) {
         uint64_t known = 0;
-        if (!atomic_compare_exchange_strong(&b->output[g].writes, &known, store))
-            add_store(&b->output[g], known, store);
+        if (!atomic_compare_exchange_strong(&b->output[g], &known, store))
+            add_store(&b->output[g], last_cta_of(b, g), known, store);
     }
 }
 
@@ -363,7 +374,7 @@ void emu_note_output_update(cta *m, uint64_t address, uint32_t bytes) {
     if (!b || !b->output) return;
     const uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
     for (uint64_t g = offset / OUTPUT_GRANULE; g <= (offset + bytes - 1) / OUTPUT_GRANULE; g++)
-        atomic_fetch_or_explicit(&b->output[g].writes, OUTPUT_UPDATED, memory_order_relaxed);
+        atomic_fetch_or_explicit(&b->output[g], OUTPUT_UPDATED, memory_order_relaxed);
 }
 
 bool emu_prepare_outputs(emu_device *device, bool checks) {
@@ -372,7 +383,7 @@ bool emu_prepare_outputs(emu_device *device, bool checks) {
         free(b->output);
         b->output = NULL;
         if (!checks || b->kind != EMU_OUTPUT || !b->bytes) continue;
-        b->output = calloc((size_t)(b->size / OUTPUT_GRANULE + 1), sizeof *b->output);
+        b->output = calloc((size_t)granules_of(b), EMU_OUTPUT_COST * OUTPUT_GRANULE);
         if (!b->output) return false;
     }
     return true;

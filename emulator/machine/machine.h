@@ -210,20 +210,10 @@ typedef struct buffer {
     uint64_t size;  /* 0 likewise */
     emu_buffer_kind kind;
     bool in_heap;                  /* of malloc() on the device */
-    struct output_record *output;  /* per OUTPUT_GRANULE bytes, for outputs while checks are on */
+    _Atomic uint64_t *output;      /* owned: who stored to it, for outputs while checks are on; see device.c */
     struct written_bytes *written; /* see check/written.c; NULL: all bytes count as written */
     uint8_t *touches;              /* owned: an emu_touch for each byte, see check/touch.c; NULL: nobody asks */
 } buffer;
-
-enum { OUTPUT_GRANULE = 2, OUTPUT_COUNT = 3, OUTPUT_UPDATED = 4, OUTPUT_INSTRUCTION_SHIFT = 3 };
-#define OUTPUT_CTA_SHIFT 32
-
-/* writes: the bytes that stores wrote, up to OUTPUT_COUNT; whether an atomic did, OUTPUT_UPDATED; and, by the shifts,
- * the smallest index of an instruction and of a CTA. */
-typedef struct output_record {
-    _Atomic uint64_t writes;
-    _Atomic uint32_t last_cta; /* the largest index, if there were several stores */
-} output_record;
 
 struct emu_device {
     unsigned architecture; /* 90; 0: as the modules say */
