@@ -3,33 +3,40 @@
     ./fl redundant sums.ptx --grid 2 --block 1024 --arg buf:f32:2048:ramp --arg out:f32:64
 
 The command removes each of them in turn from the PTX, runs the kernel in the default order and under seeds, with loads
-that may return earlier values, and compares status, findings and the bits of the results. An instruction is needed if a
-run differs. The list is a hint for one problem: another length or input may take another path, and the emulator has no
-caches and no proxies that are late. A wgmma.wait_group counts for the four warps of its warpgroup, and the loads of a
-version never return earlier values. `--write` runs v07 to v37 and records what no run needs:
-logs/emulator/redundant.csv.
+that may return earlier values, and compares status, findings, the bits of the results and what the run proves about
+all orders. An instruction is needed if a run differs. The list is a hint for one problem: another length or input may
+take another path, and the emulator has no caches and no proxies that are late. A wgmma.wait_group counts for the four
+warps of its warpgroup, and the loads of a version never return earlier values.
+
+    ./fl redundant --write                                            # the whole ladder
+    ./fl redundant --write --launches emulator/suite/public_kernels.txt ../kernels   # PTX files of that folder
+
+`--write` replaces the records' rows of the kernels that ran. No GPU has measured what leaving an instruction out gains.
 """
 
 import argparse
+import csv
 import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.building import built
+from analysis.emulate.corpus import parse_settings
 from analysis.errors import DONE, AnalysisError
 from analysis.files import read_text, root, write_if_changed
 from analysis.ladder.headers import load_all
 from analysis.measure import executables
-from analysis.table import Table, add_table_arguments, print_table
+from analysis.table import Cell, Table, add_table_arguments, print_table
 
 TIMEOUT = 120.0
 COLUMNS = ("kernel", "source", "PTX line", "instruction", "without it")
 RECORD = "logs/emulator/redundant.csv"
-FIRST = "v07"  # of the versions that are recorded
+SUMMARY = "logs/emulator/redundant_kernels.csv"
+SUMMARY_COLUMNS = ("kernel", "problem", "instructions", "not needed", "orders")
 NOT_NEEDED = "no run needs it"
 SYNCHRONIZES = re.compile(
     r"(?<![\w.%$])(?:@!?%p\d+\s+)?(?:bar(?:rier)?\.(?:cta\.)?(?:sync|arrive)|bar\.warp\.sync|barrier\.cluster\.(?:arrive|wait)"
@@ -37,6 +44,7 @@ SYNCHRONIZES = re.compile(
     r"|griddepcontrol\.wait|mbarrier\.(?:try|test)_wait)[\w.:]*"
 )
 WAITS = re.compile(r"mbarrier\.(?:try|test)_wait[\w.:]*\s+(%?\w+)")
+ORDERS = re.compile(r"^\s*orders: (.*)$", re.M)
 ENTRY = re.compile(r"\.entry\s+(\w+)")
 
 
@@ -49,10 +57,11 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a run: the exit status, the classes of the findings, and the output."""
+    """Result of a run: exit status, classes of the findings, what it proves about all orders, and the output."""
 
     status: int
     found: str
+    orders: str
     results: bytes
 
 
@@ -97,6 +106,8 @@ def needed(base: Sequence[Outcome], text: str, each: Instruction, run: Run, fold
             return after.found
         if after.results != before.results:
             return f"other results under seed {seed}"
+        if after.orders != before.orders:
+            return after.orders
     return ""
 
 
@@ -109,7 +120,8 @@ def found_in(text: str) -> str:
 
 def outcome(done: subprocess.CompletedProcess[str], results: Sequence[Path]) -> Outcome:
     bits = b"".join(each.read_bytes() for each in results if each.exists())
-    return Outcome(done.returncode, found_in(done.stdout + done.stderr), bits)
+    orders = ORDERS.search(done.stdout + done.stderr)
+    return Outcome(done.returncode, found_in(done.stdout + done.stderr), orders[1] if orders else "", bits)
 
 
 def call(command: Sequence[str], results: Sequence[Path]) -> Outcome:
@@ -119,7 +131,7 @@ def call(command: Sequence[str], results: Sequence[Path]) -> Outcome:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
-        return Outcome(-1, "it never ends", b"")
+        return Outcome(-1, "it never ends", "", b"")
     return outcome(done, results)
 
 
@@ -155,7 +167,7 @@ def run_of_file(path: Path, options: Sequence[str], folder: Path) -> tuple[str, 
     def run(ptx: Path, seed: int) -> Outcome:
         dump = [word for n, to in dumps.items() for word in ("--dump", f"{n}={to}")]
         stale = ["--schedule", str(seed), "--stale"] if seed else []
-        return call([tool, str(ptx), *options, *dump, *stale], [*dumps.values()])
+        return call([tool, str(ptx), *options, *dump, *stale, "--orders"], [*dumps.values()])
 
     return text, matching[0], run
 
@@ -164,15 +176,38 @@ def arguments_of(options: Sequence[str]) -> list[str]:
     return [options[i + 1] for i, option in enumerate(options[:-1]) if option == "--arg"]
 
 
-def rows_of(subject: str, args: argparse.Namespace, folder: Path) -> list[list[str]]:
-    """The synchronizing instructions of a version or a PTX file, and what each run without one shows."""
-    path = Path(subject)
+@dataclass(frozen=True)
+class Subject:
+    """A version, or a PTX file with its options of ptxrun."""
+
+    name: str
+    options: tuple[str, ...] = ()
+
+    @property
+    def kernel(self) -> str:
+        """Its name in the tables: that of the file, with the entry if there are several."""
+        if not self.name.endswith(".ptx"):
+            return self.name
+        entry = self.options[self.options.index("--entry") + 1] if "--entry" in self.options[:-1] else ""
+        return " ".join([Path(self.name).stem, *([entry] if entry else [])])
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The synchronizing instructions of a kernel, and what each run without one shows."""
+
+    rows: list[list[Cell]]
+    summary: list[Cell]
+
+
+def tried(subject: Subject, args: argparse.Namespace, folder: Path) -> Tried:
+    path = Path(subject.name)
     if path.suffix == ".cu":
         raise AnalysisError(f"{path}: expected a PTX file; run `nvcc -ptx -lineinfo {path}` first")
-    known = (
-        run_of_file(path, args.options, folder) if path.suffix == ".ptx" else run_of_version(subject, args.seq, folder)
+    is_file = path.suffix == ".ptx"
+    text, entry, run = (
+        run_of_file(path, subject.options, folder) if is_file else run_of_version(subject.name, args.seq, folder)
     )
-    text, entry, run = known
     unchanged = folder / "unchanged.ptx"
     unchanged.write_text(text)
     base = [run(unchanged, seed) for seed in range(args.seeds + 1)]
@@ -180,14 +215,38 @@ def rows_of(subject: str, args: argparse.Namespace, folder: Path) -> list[list[s
     if wrong or any(each.results != base[0].results for each in base):
         found = (wrong.found or f"exit status {wrong.status}") if wrong else "other results under some seed"
         raise AnalysisError(
-            f"{subject}: the unchanged kernel must run without findings and with equal bits under all seeds; it has "
-            f"{found}"
+            f"{subject.name}: the unchanged kernel must run without findings and with equal bits under all seeds; it "
+            f"has {found}"
         )
-    return [
-        [path.stem if path.suffix else subject, each.source, str(each.line), each.text, why or NOT_NEEDED]
+    rows: list[list[Cell]] = [
+        [subject.kernel, each.source, each.line, each.text, why or NOT_NEEDED]
         for each in instructions(text, entry)
         for why in [needed(base, text, each, run, folder)]
     ]
+    problem = " ".join(subject.options) if is_file else f"--batch 1 --heads 1 --seq {args.seq}"
+    without_need = sum(row[-1] == NOT_NEEDED for row in rows)
+    return Tried(rows, [subject.kernel, problem, len(rows), without_need, base[0].orders])
+
+
+def merged(path: Path, columns: Sequence[str], rows: Sequence[Sequence[Cell]], kernels: Collection[str]) -> str:
+    """A record with the rows of these kernels replaced, in the order of their names."""
+    kept: list[list[Cell]] = []
+    if path.exists():
+        kept = [[*row] for row in list(csv.reader(read_text(path).splitlines()))[1:] if row[0] not in kernels]
+    return Table(columns, sorted([*kept, *map(list, rows)], key=lambda row: str(row[0]))).csv()
+
+
+def subjects_of(args: argparse.Namespace) -> list[Subject]:
+    if args.launches:
+        if not args.subject:
+            raise AnalysisError("redundant --launches: names no folder; give that of the PTX files")
+        settings = parse_settings(read_text(args.launches), str(args.launches))
+        return [Subject(str(Path(args.subject) / name), options) for name, options in settings.launches]
+    if args.subject:
+        return [Subject(args.subject, tuple(args.options))]
+    if args.write:
+        return [Subject(version) for version in load_all(root())]
+    raise AnalysisError("redundant: names no kernel; give a version such as v16 or a PTX file")
 
 
 def add_redundant_arguments(parser: argparse.ArgumentParser) -> None:
@@ -196,20 +255,27 @@ def add_redundant_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seq", type=int, default=512, help="keys of a version's problem (512)")
     parser.add_argument("--seeds", type=int, default=1, help="seeds to try besides the default order (1)")
-    parser.add_argument("--write", action="store_true", help=f"write what no run of the ladder needs to {RECORD}")
+    parser.add_argument(
+        "--launches",
+        type=Path,
+        metavar="FILE",
+        help="run each PTX file that FILE lists, as corpus.txt does, in a folder",
+    )
+    parser.add_argument("--write", action="store_true", help=f"write what no run needs to {RECORD} and {SUMMARY}")
     add_table_arguments(parser)
     parser.add_argument("options", nargs=argparse.REMAINDER, help="for a file: options of ptxrun")
 
 
 def run_redundant(args: argparse.Namespace) -> int:
-    if not args.subject and not args.write:
-        raise AnalysisError("redundant: names no kernel; give a version such as v16 or a PTX file")
-    subjects = [args.subject] if args.subject else [version for version in load_all(root()) if version >= FIRST]
     with tempfile.TemporaryDirectory() as name:
-        rows = [row for subject in subjects for row in rows_of(subject, args, Path(name))]
-    if args.write:
-        kept = [row for row in rows if row[-1] == NOT_NEEDED]
-        write_if_changed(root() / RECORD, Table(COLUMNS[:-1], [row[:-1] for row in kept]).csv())
-    else:
+        each = [tried(subject, args, Path(name)) for subject in subjects_of(args)]
+    rows = [row for one in each for row in one.rows]
+    if not args.write:
         print_table(Table(COLUMNS, rows), args)
+        return DONE
+    kernels = {str(one.summary[0]) for one in each}
+    kept = [row[:-1] for row in rows if row[-1] == NOT_NEEDED]
+    write_if_changed(root() / RECORD, merged(root() / RECORD, COLUMNS[:-1], kept, kernels))
+    summaries = [one.summary for one in each]
+    write_if_changed(root() / SUMMARY, merged(root() / SUMMARY, SUMMARY_COLUMNS, summaries, kernels))
     return DONE

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
+from analysis.emulate import redundant
 from analysis.emulate.redundant import Instruction, instructions, without
 
 # Warp 1 reads what warp 0 stored. Each thread reads again, after a second barrier, what it has read before.
@@ -58,6 +59,20 @@ def test_a_wait_for_an_mbarrier_continues_without_it() -> None:
     (wait,) = instructions(text, "k")
     assert wait == Instruction(3, "mbarrier.try_wait.parity.shared.b64 p, [%r1], %r2", "")
     assert without(text, wait).splitlines()[2] == "  { .reg .pred p; setp.eq.u32 p, 0, 0; @p bra D; }"
+
+
+def test_records_replace_the_rows_of_what_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "reversed.ptx").write_text(KERNEL)
+    record, summary, launches = tmp_path / "rows.csv", tmp_path / "kernels.csv", tmp_path / "launches"
+    launches.write_text("run reversed.ptx --block 64 --arg out:u32:64\n")
+    record.write_text("kernel,source,PTX line,instruction\nother,a.cu:1,2,bar.sync 0\nreversed,b.cu:3,4,bar.sync 0\n")
+    monkeypatch.setattr(redundant, "RECORD", str(record))
+    monkeypatch.setattr(redundant, "SUMMARY", str(summary))
+    assert main(["redundant", "--write", "--launches", str(launches), str(tmp_path)]) == 0
+    kept = ["reversed,reversed.cu:9,21,bar.sync 0", "reversed,reversed.cu:9,24,@%p0 fence.acq_rel.gpu"]
+    assert record.read_text().splitlines()[1:] == ["other,a.cu:1,2,bar.sync 0", *kept]
+    row = 'reversed,--block 64 --arg out:u32:64,3,2,"no race, no deadlock in any order"'
+    assert summary.read_text().splitlines()[1:] == [row]
 
 
 @pytest.mark.parametrize(
