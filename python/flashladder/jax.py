@@ -9,8 +9,9 @@ written with .at[].set() before. On a GPU the launch goes into XLA's stream, on 
 lie. No compiler of ours runs and nothing is copied. jax.vmap calls the kernel once for each element.
 
 jax.grad and jax.vjp differentiate attention and attention_varlen, and log-sum-exp, by q, k and v with d_head 64 and
-128, on an H100, an H200 or a CPU also 256; lengths, windows, sinks and soft caps have no gradient. There is no forward
-mode.
+128, on an H100, an H200 or a CPU also 256; lengths, windows, sinks, soft caps, biases and caches have no gradient, and
+an error says so. There is no forward mode.
+
 deterministic=True asks for gradients with the same bits in every run. Arguments are checked when a call is traced; what
 no kernel computes, and wrong values, are refused when it runs: jax.errors.JaxRuntimeError.
 """
@@ -213,7 +214,20 @@ def _packed_rows(rows: int, starts: Any, lengths: Any) -> Any:
     return (row >= starts[sequence]) & (row < end)
 
 
-_compiled_served = jax.jit(_served, static_argnums=(4, 5))
+def _refuse_gradient(chosen: Options, most: tuple[int, int], primals: Any, tangents: Any) -> Any:
+    """XLA's own error names a function of ours instead of the argument."""
+    asked = [name.replace("_scales", "_scale") for name in primals[3] if not name.startswith("cu_")]
+    asked += [name for name in ("window", "softcap") if getattr(chosen, name)]
+    what = ", ".join(asked) or primals[1].dtype.name
+    raise NotImplementedError(
+        f"attention with {what} has no gradient in JAX: use flashladder.torch, leave "
+        "it out, or call jax.lax.stop_gradient() on q, k, v and the other arrays"
+    )
+
+
+_without_gradient = jax.custom_jvp(_served, nondiff_argnums=(4, 5))
+_without_gradient.defjvp(_refuse_gradient)
+_compiled_served = jax.jit(_without_gradient, static_argnums=(4, 5))
 
 
 def _packed(q: Any, k: Any, v: Any, starts: tuple[Any, Any], chosen: Options, most: tuple[int, int]) -> Any:

@@ -446,11 +446,21 @@ def fake_jax() -> Any:
             jax.differentiable.append(arguments)
             return self.function(*arguments)
 
+    class custom_jvp:
+        def __init__(self, function: Any, *, nondiff_argnums: Sequence[int]) -> None:
+            self.function = function
+
+        def defjvp(self, rule: Any) -> None:
+            jax.rule = rule
+
+        def __call__(self, *arguments: Any) -> Any:
+            return self.function(*arguments)
+
     jax.ffi = SimpleNamespace(
         register_ffi_target=register_ffi_target, pycapsule=lambda function: ("capsule", function), ffi_call=ffi_call
     )
     jax.ShapeDtypeStruct = lambda shape, dtype: SimpleNamespace(shape=shape, dtype=dtype)
-    jax.jit, jax.custom_vjp = jit, custom_vjp
+    jax.jit, jax.custom_vjp, jax.custom_jvp = jit, custom_vjp, custom_jvp
     return jax
 
 

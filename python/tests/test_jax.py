@@ -99,6 +99,42 @@ def test_vmap_is_a_call_for_each() -> None:
     assert (many[1] == attention(q * 2, k, v)).all()
 
 
+ONES, LENGTH = jnp.ones(2, jnp.float32), jnp.asarray([10], jnp.int32)
+WITHOUT_GRADIENT: dict[str, dict[str, Any]] = {
+    "window": {"window": (3, 0)},
+    "softcap": {"softcap": 2.0},
+    "sinks": {"sinks": ONES},
+    "seqlens_k": {"seqlens_k": LENGTH},
+    "bias": {"bias": jnp.zeros((1, 2, 24, 40), jnp.float32)},
+    "alibi_slopes": {"alibi_slopes": ONES},
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_GRADIENT)
+def test_what_has_no_gradient_is_named(name: str) -> None:
+    """By q and by the array, in either mode; stop_gradient() keeps derivatives away."""
+    (q, k, v), given = arrays(), WITHOUT_GRADIENT[name]
+
+    def loss(q: Any, given: Any) -> Any:
+        return attention(q, k, v, **given).astype(jnp.float32).sum()
+
+    words = rf"attention with {name} has no gradient in JAX: use flashladder\.torch"
+    with pytest.raises(NotImplementedError, match=words):
+        jax.grad(loss)(q, given)
+    if name in ("sinks", "bias", "alibi_slopes"):
+        with pytest.raises(NotImplementedError, match=words):
+            jax.jit(jax.grad(lambda given: loss(q, given)))(given)
+    with pytest.raises(NotImplementedError, match=words):
+        jax.jvp(lambda q: loss(q, given), (q,), (q,))
+    assert jax.grad(lambda q: q[0, 0, 0, 0] * loss(jax.lax.stop_gradient(q), given))(q).any()
+
+
+def test_a_cache_has_no_gradient() -> None:
+    q, k, v = arrays()
+    with pytest.raises(NotImplementedError, match="attention with seqlens_k has no gradient in JAX"):
+        jax.grad(lambda q: attention_with_cache(q, k, v, LENGTH).astype(jnp.float32).sum())(q)
+
+
 def test_a_loss_may_use_log_sum_exp() -> None:
     q, k, v = (array.astype(jnp.float16) for array in arrays())
 
