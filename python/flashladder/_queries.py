@@ -123,6 +123,8 @@ def supports(
     seqlens_q: Any = None,
     deterministic: Any = None,
     version: str = "best",
+    bias: Any = None,
+    alibi_slopes: Any = None,
     **unknown: NoReturn,
 ) -> Support:
     """The version that attention() would run with these arguments; or false, with the reason."""
@@ -131,7 +133,8 @@ def supports(
             refuse_unknown(supports, unknown)
         chosen = options(causal, scale, window, softcap, deterministic, False, version)
         framework_of("q", q)
-        arrays = made_for(q, k, q.shape[0], present(seqlens_q=seqlens_q, seqlens_k=seqlens_k, sinks=sinks))
+        given = present(seqlens_q=seqlens_q, seqlens_k=seqlens_k, sinks=sinks, bias=bias, alibi_slopes=alibi_slopes)
+        arrays = made_for(q, k, q.shape[0], given)
         q, chosen = positive_scale(q, chosen)
         problem = Call(q, k, v, chosen, arrays).problem()
         found = library.Support(size=ctypes.sizeof(library.Support))

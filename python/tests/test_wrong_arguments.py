@@ -111,6 +111,16 @@ def test_what_would_run_is_false_with_a_reason_that_names_the_argument() -> None
             assert not found and name in found.reason, (name, wrong, found)
 
 
+def test_what_would_run_has_the_arguments_of_the_call() -> None:
+    of_call = set(parameters(flashladder.attention)) - {"out", "stream", "return_lse"}
+    assert set(parameters(flashladder.supports)) == of_call
+    masked = {"q": Q, "k": K, "v": K, "bias": np.ones((3, 5), bool), "alibi_slopes": ones(4)}
+    assert (
+        flashladder.supports(**masked).version
+        and "(1, 1, 3, 6)" in flashladder.supports(**masked | {"bias": half(3, 6)}).reason
+    )
+
+
 def test_help_documents_every_argument() -> None:
     for function in (flashladder.attention, flashladder.attention_varlen, flashladder.attention_with_cache):
         said = f"{function.__doc__} {flashladder.attention.__doc__}"
