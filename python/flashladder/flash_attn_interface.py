@@ -8,6 +8,7 @@ The arguments by position are those of flash-attention 2; those that version 3 a
 the kernels do not compute raises NotImplementedError, which names it and what to use instead. Gradients exist where
 flashladder.torch has them. Three things differ: log-sum-exp of a row without keys is -infinity; new rows that do not
 fit their cache are an error in host memory; and the attention probabilities of return_attn_probs are always empty.
+Calls over caches and pages compute also where gradients are on, and their backward pass is an error.
 
 Heads whose size is no multiple of 8 are padded with zeros, which copies q, k, v and caches, as flash-attention does.
 With gradients those of other sizes than 64, 128 and 256 are, too. Heads of v may have another size, but in caches.
@@ -22,7 +23,7 @@ from typing import Any
 import torch
 
 from flashladder._append import append
-from flashladder._autograd import wanted_by
+from flashladder._autograd import CACHES, NO_BACKWARD, _Function, wanted_by
 from flashladder._call import PAGE_UNIT
 from flashladder._frameworks import kind_of
 from flashladder._options import ARGUMENT_ERRORS, flag, naming, number, renamed, sides, size
@@ -107,12 +108,31 @@ def _dimensions(count: int, axes: str, **tensors: Tensor) -> None:
             raise ValueError(f"{name} has the shape {tuple(tensor.shape)}: {count} dimensions are needed, {axes}")
 
 
+class _Inferred(_Function):  # type: ignore[misc]
+    """Results over caches as autograd sees them: only a backward pass, which there is none of, is an error."""
+
+    @staticmethod
+    def forward(ctx: Any, wanted: str, source: Tensor, *made: Tensor) -> Any:
+        ctx.wanted = wanted
+        return made if len(made) > 1 else made[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise NotImplementedError(NO_BACKWARD.format(ctx.wanted, CACHES))
+
+
 def _computed(function: Any, tensors: tuple[Tensor, ...], arrays: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """A function of flashladder.torch on q, k and v, or caches, with heads of a size that kernels have."""
     d_head, of_k, of_v = (one.shape[-1] for one in tensors)
+    leaves = dict(zip("qkv", tensors)) | {"s_aux": given["sinks"]}
+    leaf = wanted_by(leaves)
     if function is attention_with_cache or given.get("block_table") is not None:
         of_v = d_head  # a cache of another size is not copied
-    sizes = HEAD_SIZES_WITH_GRADIENTS if wanted_by(dict(zip("qkv", tensors))) else HEAD_SIZES
+        if leaf:
+            with torch.no_grad():
+                found = _computed(function, tensors, arrays, given)
+            return _Inferred.apply(leaf, leaves[leaf], *(found if isinstance(found, tuple) else (found,)))
+    sizes = HEAD_SIZES_WITH_GRADIENTS if leaf else HEAD_SIZES
     wanted = next((size for size in sizes if size >= max(d_head, of_v)), None)
     if wanted is None:
         raise NotImplementedError(f"d_head {max(d_head, of_v)}: must be at most {sizes[-1]}")

@@ -210,6 +210,23 @@ def test_pages_and_queries_of_several_lengths() -> None:
     assert torch.equal(alone[0][1:], alone[1])
 
 
+def test_a_model_that_leaves_gradients_on_may_use_caches() -> None:
+    q, pages, table = random(1, 3, 2, 64).requires_grad_(), random(2, 16, 1, 64), int32(1, 0)[None]
+    with torch.no_grad():
+        expected = fa.flash_attn_with_kvcache(q, pages, pages, cache_seqlens=20, block_table=table, causal=True)
+    found = fa.flash_attn_with_kvcache(
+        q, pages, pages, cache_seqlens=20, block_table=table, causal=True, return_softmax_lse=True
+    )
+    starts = int32(0, 3)
+    packed = fa.flash_attn_varlen_func(
+        q[0], pages, pages, starts, None, 3, 20, causal=True, block_table=table, seqused_k=int32(20)
+    )
+    assert torch.equal(found[0], expected) and near(packed, expected[0].double())
+    for one in (*found, packed):
+        with pytest.raises(NotImplementedError, match="q requires a gradient, and caches have no backward"):
+            one.sum().backward()
+
+
 Q, CACHE = (torch.zeros(1, rows, 2, 64, dtype=BF16, device=DEVICE) for rows in (2, 32))
 ROTARY = torch.zeros(32, 64, device=DEVICE)
 # Arguments of flash_attn_func, and of flash_attn_with_kvcache from "cache" on.
