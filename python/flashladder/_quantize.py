@@ -36,6 +36,11 @@ def quantize_e4m3(x: Any, scale: Any = None) -> tuple[Any, Any]:
     if scale is not None and (tuple(getattr(scale, "shape", ())) != tuple(x.shape[-2:-1]) or not _is_float(scale)):
         found = f"{scale.dtype} of the shape {tuple(scale.shape)}" if hasattr(scale, "dtype") else kind_of(scale)
         raise TypeError(f"scale is {found}: a float32 array ({x.shape[-2]},) is needed, one for each KV head of x")
+    if scale is not None and framework_of("scale", scale) is not framework:
+        raise TypeError(f"scale is {kind_of(scale)} and x {kind_of(x)}: pass arrays of one package")
+    devices = [framework.layout(one).device for one in (x, scale) if one is not None]
+    if len(set(devices)) > 1:
+        raise ValueError(f"scale is on {devices[1]} and x on {devices[0]}: pass both on one device")
     package = framework.package()
     wide = x.float() if type(framework) is Torch else x.astype("float32")
     if scale is None:

@@ -30,7 +30,7 @@ import torch
 
 import flashladder
 from flashladder import _autograd
-from flashladder._call import Call, made_for, packed, present
+from flashladder._call import AXES, Call, made_for, packed, present
 from flashladder._functions import cached
 from flashladder._library import ARRAYS, Unavailable
 from flashladder._options import Options, flag, naming, options, positive_scale, refuse_unknown, sides, size
@@ -46,23 +46,27 @@ def _check_tensors(**tensors: Any) -> None:
             raise TypeError(f"{name} is a nested tensor: pass the rows of all sequences to attention_varlen")
 
 
+def _kind(tensor: Tensor) -> str:
+    return str(tensor.dtype).rpartition(".")[2]
+
+
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
     """The facts that follow from shapes and types, without reading memory, as the fake kernel needs them."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.ndim != 4:
-            raise ValueError(f"{name} has {tensor.ndim} dimensions, not 4: [batch, seq, heads, d_head]")
+            raise ValueError(f"{name} has the shape {tuple(tensor.shape)}: four dimensions are needed, {AXES}")
         if tensor.dtype not in _autograd.DTYPES:
-            raise ValueError(f"{name} is {tensor.dtype}, not float16 or bfloat16")
+            raise ValueError(f"{name} is {_kind(tensor)}: float16 or bfloat16 is needed")
         if tensor.dtype != q.dtype:
-            raise ValueError(f"q is {q.dtype} and {name} is {tensor.dtype}: they must be of one type")
+            raise ValueError(f"{name} is {_kind(tensor)} and q {_kind(q)}: they must be of one type")
         if tensor.device != q.device:
-            raise ValueError(f"q is on {q.device} and {name} is on {tensor.device}: they must be on one device")
+            raise ValueError(f"{name} is on {tensor.device} and q on {q.device}: pass both on one device")
     if k.shape != v.shape:
-        raise ValueError(f"k is {list(k.shape)} and v is {list(v.shape)}: they must have one shape")
+        raise ValueError(f"v has the shape {tuple(v.shape)} and k {tuple(k.shape)}: they must be equal")
     if (k.shape[0] != q.shape[0] and 1 not in (k.shape[0], q.shape[0])) or k.shape[3] != q.shape[3]:
-        raise ValueError(f"q is {list(q.shape)} and k is {list(k.shape)}: batch and d_head must be the same")
+        raise ValueError(f"k has the shape {tuple(k.shape)} and q {tuple(q.shape)}: batch and d_head must be equal")
     if q.device.type not in ("cuda", "cpu", "meta"):
-        raise ValueError(f"q is on {q.device}, not on a CUDA device or in host memory")
+        raise ValueError(f"q is on {q.device}: must be in host memory or on a CUDA GPU")
 
 
 def _results(q: Tensor, return_lse: bool) -> tuple[Tensor, Tensor]:
@@ -196,10 +200,10 @@ def _operate(
     others = {name: arrays.get(name) for name in (*ARRAYS[2:8], *BIASES)}
     wanted = _autograd.wanted_by({"q": q, "k": k, "v": v, **others})
     if wanted:
-        if _autograd.without_gradients(arrays):
-            raise NotImplementedError(
-                _autograd.NO_BACKWARD.format(wanted.replace("_scales", "_scale"), _autograd.CACHES)
-            )
+        caches = ", ".join(name for name in arrays if name not in _autograd.DIFFERENTIABLE)
+        if caches:
+            said = _autograd.NO_BACKWARD.format(wanted, f"caches ({caches}) have")
+            raise NotImplementedError(said.replace("_scales", "_scale"))
         biased = next((name for name in BIASES if name in arrays), "")
         if biased and chosen.batch_invariant:
             raise NotImplementedError(_autograd.NO_BATCH.format(biased))
@@ -220,7 +224,7 @@ def _operate(
 def _of_one_batch(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """As many samples of K and V as of Q, whose gradients are then sums over the samples."""
     batches = q.shape[:1], k.shape[:1]
-    if batches[0] == batches[1] or (1,) not in batches:
+    if batches[0] == batches[1] or (1,) not in batches or not q.dim() == k.dim() == v.dim() == 4:
         return q, k, v
     batch = max(batches)
     return tuple(one.expand(*batch, *one.shape[1:]).contiguous() for one in (q, k, v))

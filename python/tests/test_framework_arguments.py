@@ -10,6 +10,7 @@ import pytest
 from wrong_arguments import ERRORS, unexplained
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed, and make check does without it")
+import flashladder  # noqa: E402
 from flashladder import flash_attn_interface as fa  # noqa: E402
 from flashladder import torch as fl  # noqa: E402
 
@@ -35,12 +36,33 @@ PACKED: dict[str, Any] = {"q": ROWS, "cu_seqlens_q": STARTS, "max_seqlen_q": 3, 
 PACKED_KEYS: dict[str, Any] = {"k": KEYS, "v": KEYS, "cu_seqlens_k": int32(0, 5, 10)}
 PAGED = {"k": PAGES, "v": PAGES, "cu_seqlens_k": None, "block_table": TABLE}
 THEIRS: dict[str, Any] = {"query": ROWS, "cu_seq_q": STARTS, "max_q": 3, "max_k": 5, "enable_gqa": True}
+LEAF = Q.clone().requires_grad_()
+BIASES: dict[str, Any] = {"bias": half(2, 4, 3, 5), "alibi_slopes": torch.ones(2, 4)}
+LONGER_BIASES = {"bias": "dimensions", "alibi_slopes": "dimensions"}  # sizes that are repeated
 # Right arguments, in which together all have a value, and what is no mistake.
 CASES: dict[str, tuple[Function, dict[str, Any], dict[str, str]]] = {
     "attention": (
         fl.attention,
         {"q": Q, "k": K, "v": K, "seqlens_q": int32(3, 2), "seqlens_k": LENGTHS, **OPTIONS},
         {"q": "axis 1"},
+    ),
+    "attention, biases": (fl.attention, {"q": Q, "k": K, "v": K, **BIASES}, LONGER_BIASES),
+    "attention, gradients": (fl.attention, {"q": LEAF, "k": K, "v": K, "causal": True, "scale": 0.5}, {"q": "axis 1"}),
+    "attention, gradients and biases": (fl.attention, {"q": LEAF, "k": K, "v": K, **BIASES}, LONGER_BIASES),
+    "attention_with_cache, biases": (
+        fl.attention_with_cache,
+        {"q": Q, "k_cache": K, "v_cache": K, "seqlens_k": LENGTHS, **BIASES},
+        LONGER_BIASES | {"q": "axis 1"},
+    ),
+    "quantize_e4m3": (
+        flashladder.quantize_e4m3,
+        {"x": K, "scale": torch.ones(2)},
+        {"x": "dtype, axis 0, axis 1, axis 3, dimensions, stride", "scale": "dtype"},
+    ),
+    "attention_varlen, gradients": (
+        fl.attention_varlen,
+        PACKED | PACKED_KEYS | OPTIONS | {"q": ROWS.clone().requires_grad_()},
+        {"q": "axis 0"},
     ),
     "attention_varlen": (
         fl.attention_varlen,
