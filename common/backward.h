@@ -10,7 +10,7 @@
  *
  * A pass launches up to three kernels: row_sums computes delta, flash_backward computes the gradients, and round_dQ
  * rounds the fp32 accumulator of dQ to 16 bits and adds up the gradients of sinks. round_dQ runs only with `dQ_sums`,
- * and if `any_rows` and `in_order` are both set only for sinks.
+ * and if the last CTA in order rounds dQ only for sinks.
  *
  * A soft cap replaces S by softcap * tanh(S / softcap), so dS gets the factor 1 - tanh(S / softcap)². A sink is in the
  * log-sum-exp and has no value: dP = 0 there, so its gradient is the sum of -exp(sink - log-sum-exp) * delta.
@@ -176,6 +176,11 @@ FL_CONFIG_FN int64_t backward_Q_blocks(const backward_config *config, const atte
  * before it, and with d_head 256 K and V of the next block are copied during the last product. */
 FL_CONFIG_FN int backward_draws(const backward_config *config) {
     return config->in_order || config->d_head == 256;
+}
+
+/* True if the last CTA in order rounds dQ. Otherwise row_sums clears the accumulator and round_dQ rounds it. */
+FL_CONFIG_FN int backward_rounds_in_order(const backward_config *config) {
+    return config->in_order && config->any_rows && config->tensor_copies;
 }
 
 /* Number of CTAs in x. A CTA computes one KV block and, without dQ_sums, also the Q block with the same number. x

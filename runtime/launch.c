@@ -65,7 +65,7 @@ static bool adds_sinks(const struct instance *instance, const attention_args *ar
     return config_has(&instance->config, SERVES) && ((const backward_serving_args *)args)->dsinks;
 }
 
-/* In order, the last CTA rounds dQ, and only sinks need the kernel after it. */
+/* Where the last CTA in order rounds dQ, only sinks need the kernel after it. */
 int backward_steps(const struct instance *instance, const attention_args *args, int64_t multiprocessors,
                    struct step steps[MOST_STEPS]) {
     const launch_shape small = backward_small_shape(&instance->config.backward, args);
@@ -74,7 +74,7 @@ int backward_steps(const struct instance *instance, const attention_args *args, 
         steps[count++] = (struct step){instance->before.symbol, instance->before.entry, small, false};
     steps[count++] =
         (struct step){instance->symbol, instance->entry, launch_of(&instance->config, args, multiprocessors), true};
-    if (instance->after.symbol && (!instance->config.backward.in_order || adds_sinks(instance, args)))
+    if (instance->after.symbol && (!backward_rounds_in_order(&instance->config.backward) || adds_sinks(instance, args)))
         steps[count++] = (struct step){instance->after.symbol, instance->after.entry, small, false};
     return count;
 }

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from made_up_gpu import ROOT, made_up, records
 from made_up_gpu import run as run_executable
 
-from analysis.ladder.config import ConfigError, Dtype
+from analysis.ladder.config import ConfigError, Dtype, KernelConfig
 from analysis.ladder.headers import GRADIENTS, Version, load_attention, load_backward, load_fp8, refusals
 from analysis.measure.schema import fault_of
 from analysis.tests.support.kinds import some_in_check
@@ -444,9 +444,13 @@ def test_a_version_of_fp8_is_right(version: str) -> None:
     assert (total["executed"], total["wgmma"], total["wavefronts"], total["ideal"]) == GOLDEN[version]
 
 
-@pytest.mark.parametrize("version", BACKWARD)
-def test_a_version_of_the_backward_pass_is_right(version: str) -> None:
-    record = record_of(version, "--heads 2 --seq 256 --schedule 7 --dtype bf16")
+@pytest.mark.parametrize(
+    ("version", "config"),
+    [(name, one) for name, each in BACKWARD.items() for one in (each.header.config, *each.header.ordered)],
+)
+def test_a_version_of_the_backward_pass_is_right(version: str, config: KernelConfig) -> None:
+    form = config.replace(dtype=Dtype.BF16).short_form().replace(" ", "")
+    record = record_of(version, f"--heads 2 --seq 256 --schedule 7 --config {form}")
     assert record["problem"]["pass"] == "backward"
     assert all(0 < record["check"][f"d{name}_relative_error"] < 1.2 * 2**-8 for name in "qkv")
 
