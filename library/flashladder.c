@@ -368,11 +368,11 @@ fl_status fl_query_backward(fl_library *library, const fl_problem *problem, fl_s
     if (!status) status = read_backward(library, problem, &call, &failure);
     if (!status)
         status = library->gpus ? gpu_query_backward(library, &call, &choice, &failure)
-                               : gradients_choose(library, &call, false, NULL, &choice, &failure);
+                               : gradients_query(library, &call, NULL, &choice, &failure);
     if (status) return ended(status, &failure);
     const struct kernel_config *const config = &choice.instance->config;
     const bool device = call.problem.memory == FL_DEVICE_MEMORY;
-    fl_support made = {.workspace_bytes = device ? gradients_workspace_bytes(config, &call) : 0};
+    fl_support made = {.workspace_bytes = device ? choice.workspace_bytes : 0};
     snprintf(made.kernel, sizeof made.kernel, "%s", choice.version->about->version);
     short_name(choice.version->about->version, made.version);
     config_format(config, made.config);

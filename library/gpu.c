@@ -897,7 +897,7 @@ fl_status gpu_query_backward(struct fl_library *library, const struct call *call
     int ordinal;
     const fl_status status = device_of(library, call, &ordinal, failure);
     if (status) return status;
-    return gradients_choose(library, call, false, &library->gpus->devices[ordinal].target, choice, failure);
+    return gradients_query(library, call, &library->gpus->devices[ordinal].target, choice, failure);
 }
 
 /* The instance and its kernels in the context, which is current. */
@@ -991,10 +991,13 @@ static fl_status backward_here(struct fl_library *library, CUcontext handle, con
     if (!status) status = check_gradient_pointers(library, context, asked, failure);
     if (status) return status;
     if (gradients_are_zero(asked)) return clear_gradients(&library->gpus->cuda, asked, stream, failure);
-    const int64_t bytes = gradients_workspace_bytes(&choice.instance->config, &asked->call);
-    if (!asked->call.tensors.workspace)
-        return refuse(failure, FL_INVALID,
-                      "workspace: must be %" PRId64 " bytes of device memory, as fl_query_backward() reports", bytes);
+    if (!asked->call.tensors.workspace) {
+        status = gradients_query(library, &asked->call, &context->device->target, &choice, failure);
+        return status ? status
+                      : refuse(failure, FL_INVALID,
+                               "workspace: must be %" PRId64 " bytes of device memory, as fl_query_backward() reports",
+                               choice.workspace_bytes);
+    }
     return launch_backward(&library->gpus->cuda, choice.instance, context->device->sms, kernels, asked,
                            (CUdeviceptr)(uintptr_t)asked->call.tensors.workspace, stream, failure);
 }

@@ -228,11 +228,18 @@ fl_status gradients_choose(const struct fl_library *library, const struct call *
     return status;
 }
 
-/* The parts of the workspace, one after another: delta, sums, turns. */
-static backward_config with_turns(const struct kernel_config *config) {
-    backward_config ordered = config->backward;
-    ordered.in_order = true;
-    return ordered;
+/* Without `deterministic`; the workspace is enough with it, too. */
+fl_status gradients_query(const struct fl_library *library, const struct call *call, const struct gpu_target *target,
+                          struct choice *choice, struct failure *failure) {
+    struct choice ordered;
+    struct failure ignored;
+    const fl_status status = gradients_choose(library, call, false, target, choice, failure);
+    if (status) return status;
+    choice->workspace_bytes = gradients_workspace_bytes(&choice->instance->config, call);
+    if (gradients_choose(library, call, true, target, &ordered, &ignored)) return FL_OK;
+    const int64_t bytes = gradients_workspace_bytes(&ordered.instance->config, call);
+    if (bytes > choice->workspace_bytes) choice->workspace_bytes = bytes;
+    return FL_OK;
 }
 
 /* Copy of the problem with the rows of all sequences: at most 2^30, because a tensor has at most 2^36 elements. */
@@ -244,11 +251,12 @@ static attention_args shape_of(const struct call *call) {
     return args;
 }
 
+/* The parts of the workspace are delta, sums and turns, one after another. */
 int64_t gradients_workspace_bytes(const struct kernel_config *config, const struct call *call) {
-    const backward_config ordered = with_turns(config);
+    const backward_config *const backward = &config->backward;
     const attention_args args = shape_of(call);
-    return backward_delta_bytes(&ordered, &args) + backward_sums_bytes(&ordered, &args) +
-           backward_turns_bytes(&ordered, &args);
+    return backward_delta_bytes(backward, &args) + backward_sums_bytes(backward, &args) +
+           backward_turns_bytes(backward, &args);
 }
 
 backward_strided_args gradients_args(const struct gradient_call *asked, const struct kernel_config *config,

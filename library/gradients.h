@@ -43,7 +43,11 @@ bool gradients_are_zero(const struct gradient_call *asked);
 fl_status gradients_choose(const struct fl_library *library, const struct call *call, bool deterministic,
                            const struct gpu_target *target, struct choice *choice, struct failure *failure);
 
-/* Bytes of the workspace, as many with `deterministic` as without. */
+/* The instance without `deterministic`, and in choice->workspace_bytes what a call needs with it or without it. */
+fl_status gradients_query(const struct fl_library *library, const struct call *call, const struct gpu_target *target,
+                          struct choice *choice, struct failure *failure);
+
+/* Bytes of the workspace that an instance needs. */
 int64_t gradients_workspace_bytes(const struct kernel_config *config, const struct call *call);
 
 /* The parameters of the kernels. Tensor maps are made of the strides of Q, K and V; a kernel that has them then takes

@@ -364,6 +364,27 @@ static void gradients(void) {
     says(failure.text, "deterministic 1: attention/backward_mma_sync adds to dq in any order", "deterministic");
 }
 
+/* Deterministic gradients have instances of their own, and the workspace that is asked for fits either call. */
+static void gradients_in_order(void) {
+    static const char ANY[] = "(FP16, 128, 128, 128, 8): backward_wgmma+dq_sums+stages_2+tensor+causal+any_length",
+                      ORDERED[] =
+                          "(FP16, 128, 64, 128, 16): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+any_length";
+    const struct call call = call_of(NULL);
+    struct made_up made;
+    struct choice choice;
+    struct failure failure;
+    make(&made);
+    add(&made, "attention/backward", ANY, NULL, "sm_90a");
+    made.library.backward = &made.versions[3], made.library.backward_count = 1, made.library.count = 3;
+    made.instances[3][1] = (struct instance){.config = parse(ORDERED), .symbol = ORDERED};
+    made.versions[3].table.count = 2;
+    const fl_status status = gradients_query(&made.library, &call, &H200, &choice, &failure);
+    const int64_t least = gradients_workspace_bytes(&made.instances[3][1].config, &call);
+    ok(!status && !strcmp(choice.instance->symbol, ANY) && choice.workspace_bytes >= least && least > 0 &&
+           choice.workspace_bytes >= gradients_workspace_bytes(&choice.instance->config, &call),
+       "%d bytes are enough in order, too, which needs %d", (int)choice.workspace_bytes, (int)least);
+}
+
 int main(void) {
     struct made_up made;
     make(&made);
@@ -376,5 +397,6 @@ int main(void) {
     removed(&made);
     few_rows();
     gradients();
+    gradients_in_order();
     return tap_done();
 }
