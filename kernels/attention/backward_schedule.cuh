@@ -49,16 +49,17 @@ __device__ __forceinline__ int sample_of(const work<cfg> &of) {
     return of.sample;
 }
 
-/* True if no other sequence has one of the blocks. If offsets decreased, a CTA could wait for a turn that is never
- * passed on. The sequence that is found never decreases with the block number, so comparing the first and the last
- * block suffices. */
+/* True if no other sequence has one of the blocks of queries or keys. If offsets decreased, a CTA could wait for a turn
+ * that is never passed on. The sequence that is found never decreases with the block number, so comparing the first and
+ * the last block suffices. */
 template <backward_config cfg>
 __device__ __forceinline__ bool owns_its_blocks(const backward_serving_args &args, const own_sequence<cfg> &seq,
                                                 int sample) {
     const int first_q = first_Q_block<cfg>(args, seq, sample), Q_blocks = (seq.seq_q + cfg.B_r - 1) / cfg.B_r;
-    const int first_k = first_KV_block<cfg>(args, seq, sample);
+    const int first_k = first_KV_block<cfg>(args, seq, sample), KV_blocks = (seq.seq_k + cfg.B_c - 1) / cfg.B_c;
     const auto of_Q = [&](int number) { return queries_of_all(args).sequence_of_block(cfg.B_r, number); };
-    return keys_of_all(args).sequence_of_block(cfg.B_c, first_k) == sample && of_Q(first_q) == sample &&
+    const auto of_K = [&](int number) { return keys_of_all(args).sequence_of_block(cfg.B_c, number); };
+    return of_K(first_k) == sample && of_K(first_k + max(KV_blocks, 1) - 1) == sample && of_Q(first_q) == sample &&
            of_Q(first_q + max(Q_blocks, 1) - 1) == sample;
 }
 
