@@ -37,8 +37,8 @@ typedef struct backward_config {
  * workspace is padded to full Q blocks: `delta` is [batch, heads, blocks, 2, B_r], log-sum-exp * log2 e and delta of
  * each block, and `sums` [batch, heads, blocks, B_r * d_head], where a block is [d_head / 64][4 warps][8 tiles][32
  * lanes][4], as wgmma leaves it; without tensor_copies an element of all 32 lanes before the next element. row_sums
- * sets the turns and the words before them to 0. With in_order it does not clear the accumulator: the first CTA in
- * order stores its partial result, and the last rounds dQ. */
+ * sets the turns and the words before them to 0. With in_order and tensor_copies it does not clear the accumulator: the
+ * first CTA in order stores its partial result, and the last rounds dQ. */
 #ifdef __cplusplus
 typedef struct backward_args : attention_args {
 #else
@@ -51,8 +51,8 @@ typedef struct backward_args {
     void *dV;
     float *delta;   /* [batch, heads, seq_q]: row_sums writes it, and the other values of each query row */
     float *sums;    /* with dQ_sums: dQ / scale as fp32 [batch, heads, seq_q, d_head], which row_sums sets to 0 */
-    int32_t *turns; /* with in_order: a word for each Q block, 0 before each pass and after it; with any_rows after
-                       BACKWARD_COUNTERS words */
+    int32_t *turns; /* with in_order: backward_turns() words for each Q block, 0 before each pass, and after it without
+                       any_rows; with any_rows after BACKWARD_COUNTERS words */
     int64_t unused; /* up to 256 bytes, where tensor maps begin */
 } backward_args;
 
@@ -132,12 +132,13 @@ FL_CONFIG_FN int backward_dO_stages(const backward_config *config) {
 }
 
 /* Bytes of dynamic shared memory with any_rows and mma.sync: K, V, the Q and dO blocks with a value for each row, dS,
- * with d_head 128 P, which is stored where dS is without stages, and mbarriers. */
+ * with d_head 128 P, which is stored where dS is without stages, mbarriers, and with in_order 16 bytes for
+ * each warp. */
 FL_CONFIG_FN int backward_mma_smem_bytes(const backward_config *config) {
     const int Q_blocks = config->stages ? config->stages : 1, dO_blocks = backward_dO_stages(config);
     const int rows = 2 * config->B_c + config->B_r * (Q_blocks + dO_blocks);
     const int scores = config->d_head == 128 && config->stages ? 2 : 1;
-    const int mbarriers = 2 * Q_blocks + 2 * dO_blocks + 2 + 3 * config->n_warps;
+    const int mbarriers = 2 * Q_blocks + 2 * dO_blocks + 2 + (config->in_order ? 5 : 3) * config->n_warps;
     return rows * 2 * config->d_head + 4 * config->B_r * (Q_blocks + dO_blocks) +
            scores * 2 * config->B_c * config->B_r + 8 * mbarriers;
 }
@@ -183,14 +184,20 @@ FL_CONFIG_FN int backward_rounds_in_order(const backward_config *config) {
     return config->in_order && config->any_rows && config->tensor_copies;
 }
 
+/* Number of turns of a Q block with in_order: without tensor_copies each warp waits for the turn of its part of dQ. */
+FL_CONFIG_FN int backward_turns(const backward_config *config) {
+    return config->any_rows && !config->tensor_copies ? config->n_warps : 1;
+}
+
 /* Number of CTAs in x. A CTA computes one KV block and, without dQ_sums, also the Q block with the same number. x
  * covers the KV blocks of one head; with any_rows, but without serve, it covers those of all KV heads and batch
  * entries. If CTAs fetch their blocks dynamically, x is the number of SMs, or the number of KV blocks if that is
- * smaller. */
+ * smaller; without tensor_copies each CTA fetches one. */
 FL_CONFIG_FN int64_t backward_grid_x(const backward_config *config, const attention_args *args,
                                      int64_t multiprocessors) {
     const int64_t blocks = backward_KV_blocks(config, args), samples = config->serves ? 1 : args->batch;
-    const int64_t all = blocks * args->KV_heads * samples, drawing = all < multiprocessors ? all : multiprocessors;
+    const int64_t all = blocks * args->KV_heads * samples;
+    const int64_t drawing = all < multiprocessors || !config->tensor_copies ? all : multiprocessors;
     return config->any_rows && backward_draws(config) ? drawing : !config->any_rows || config->serves ? blocks : all;
 }
 
@@ -240,7 +247,7 @@ FL_CONFIG_FN int64_t backward_sums_bytes(const backward_config *config, const at
 }
 FL_CONFIG_FN int64_t backward_turns_bytes(const backward_config *config, const attention_args *args) {
     const int64_t blocks = backward_kept_samples(config, args) * args->heads * backward_Q_blocks(config, args);
-    const int64_t turns = config->in_order ? (4 * blocks + 15) / 16 * 16 : 0;
+    const int64_t turns = config->in_order ? (4 * blocks * backward_turns(config) + 15) / 16 * 16 : 0;
     return turns + (config->any_rows ? 4 * BACKWARD_COUNTERS : 0);
 }
 

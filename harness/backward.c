@@ -27,7 +27,7 @@ static int64_t kept_rows(const struct problem *problem) {
 }
 
 int64_t backward_bytes(const struct problem *problem, enum backward_memory what) {
-    enum { LEAST_B_R = 16 };
+    enum { LEAST_ROWS_OF_TURN = 8 }; /* blocks of 64 queries with 8 turns */
     const int64_t rows = problem->heads * kept_rows(problem);
     switch (what) {
     case OF_DELTA:
@@ -35,7 +35,7 @@ int64_t backward_bytes(const struct problem *problem, enum backward_memory what)
     case OF_SUMS:
         return (int64_t)sizeof(float) * rows * problem->d_head;
     case OF_TURNS:
-        return (int64_t)sizeof(int32_t) * (BACKWARD_COUNTERS + rows / LEAST_B_R);
+        return (int64_t)sizeof(int32_t) * (BACKWARD_COUNTERS + rows / LEAST_ROWS_OF_TURN);
     case OF_DSINKS:
         return (int64_t)sizeof(float) * problem->heads;
     default:

@@ -192,40 +192,44 @@ static bool needs_serving(const struct call *call) {
     return call->problem.arrays & SERVED || args->window_left >= 0 || right || args->softcap > 0;
 }
 
-static bool computes(const struct kernel_config *config, const struct call *call, bool deterministic) {
-    const bool serves = needs_serving(call);
+static bool computes(const struct kernel_config *config, const struct call *call, bool deterministic, bool serves) {
     return config->dtype == call_dtype(call) && config->d_head == call->problem.d_head &&
            config->backward.in_order == deterministic && config_has(config, SERVES) == serves;
 }
 
-static fl_status refuse_gradients(const struct embedded *version, const struct call *call, bool deterministic,
-                                  struct failure *failure) {
+static fl_status refuse_gradients(const struct embedded *version, const struct call *call, struct failure *failure) {
     const char *const name = version->about->version;
     const bool hopper = strcmp(name, NAMES[0]) == 0;
-    if (deterministic && !hopper)
-        return refuse(failure, FL_UNSUPPORTED, "deterministic 1: %s adds to dq in any order; set it to 0, or use %s",
-                      name, "an H100 or H200");
     return refuse(failure, FL_UNSUPPORTED, "d_head %d: %s supports %s%s", call->problem.d_head, name,
                   hopper ? "64, 128, 256" : "64, 128",
                   call->problem.d_head < (hopper ? 256 : 128) ? "; pad q, k and v with zeros and keep the scale" : "");
 }
 
-/* Instances are in the order of their speed, from the most shared memory to the least: the first that fits is chosen,
- * and a failure names the bytes of the last. */
-fl_status gradients_choose(const struct fl_library *library, const struct call *call, bool deterministic,
-                           const struct gpu_target *target, struct choice *choice, struct failure *failure) {
-    struct embedded *const version = find_version(library, call->problem.version, target, failure);
-    if (!version) return library->backward_count && target ? FL_UNAVAILABLE : FL_UNSUPPORTED;
+/* The first instance that fits, with or without the flag serve. Instances are in the order of their speed, from the
+ * most shared memory to the least, so that a failure names the bytes of the last. */
+static fl_status find_instance(struct embedded *version, const struct call *call, bool deterministic, bool serves,
+                               const struct gpu_target *target, struct choice *choice, struct failure *failure) {
     const struct code_image *const image = target ? gpu_code_find(&version->code, target, failure) : NULL;
-    fl_status status = refuse_gradients(version, call, deterministic, failure);
-    *choice = (struct choice){.version = version};
+    fl_status status = FL_UNSUPPORTED;
     for (size_t i = 0; i < version->table.count && !choice->instance; i++) {
         const struct instance *const one = &version->table.instances[i];
-        if (!computes(&one->config, call, deterministic)) continue;
+        if (!computes(&one->config, call, deterministic, serves)) continue;
         status = target ? status_of(gpu_smem_check(&version->code, image, target, one, failure)) : FL_OK;
         if (!status) choice->instance = one;
     }
     return status;
+}
+
+/* Instances with the flag serve also compute problems that do not need it. */
+fl_status gradients_choose(const struct fl_library *library, const struct call *call, bool deterministic,
+                           const struct gpu_target *target, struct choice *choice, struct failure *failure) {
+    struct embedded *const version = find_version(library, call->problem.version, target, failure);
+    if (!version) return library->backward_count && target ? FL_UNAVAILABLE : FL_UNSUPPORTED;
+    *choice = (struct choice){.version = version};
+    fl_status status = FL_UNSUPPORTED;
+    for (int serves = needs_serving(call); serves <= 1 && status == FL_UNSUPPORTED; serves++)
+        status = find_instance(version, call, deterministic, serves, target, choice, failure);
+    return status == FL_UNSUPPORTED ? refuse_gradients(version, call, failure) : status;
 }
 
 /* Without `deterministic`; the workspace is enough with it, too. */
@@ -245,7 +249,6 @@ fl_status gradients_query(const struct fl_library *library, const struct call *c
 /* Copy of the problem with the rows of all sequences: at most 2^30, because a tensor has at most 2^36 elements. */
 static attention_args shape_of(const struct call *call) {
     attention_args args = call->args.serving.attention;
-    if (!needs_serving(call)) return args;
     args.all_Q_rows = (int32_t)(call_samples(call, TENSOR_Q) * call_rows(call, TENSOR_Q));
     args.all_KV_rows = (int32_t)(call_samples(call, TENSOR_K) * call_rows(call, TENSOR_K));
     return args;

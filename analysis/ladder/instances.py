@@ -52,7 +52,8 @@ def kernels_of(config: KernelConfig) -> list[tuple[str, list[str]]]:
 
 def small_kernels(config: KernelConfig) -> list[str]:
     """The kernels of a backward pass other than flash_backward (kernels/backward/rows.cuh)."""
-    rounds = config.dQ_sums and (config.serves or not (config.any_rows and config.in_order))  # or adds up sinks
+    rounded = config.any_rows and config.in_order and config.tensor_copies  # by the last CTA in order
+    rounds = config.dQ_sums and (config.serves or not rounded)  # or adds up sinks
     return [*(["row_sums"] * config.backward_pass), *(["round_dQ"] * rounds)]
 
 

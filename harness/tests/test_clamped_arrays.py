@@ -17,7 +17,7 @@ import pytest
 from made_up_gpu import ROOT
 
 from analysis.ladder.config import KernelConfig
-from analysis.ladder.headers import load_attention
+from analysis.ladder.headers import GRADIENTS, load_attention, load_backward
 
 Array = npt.NDArray[Any]
 UNWRITTEN = 7  # of O and of log-sum-exp
@@ -35,14 +35,17 @@ def _struct(name: str, header: str, front: type[ctypes.Structure] | None = None)
     for kind, declared in re.findall(r"(?:const )?(\w+) ([^;]*);", " ".join(body.split())):
         for pointer, member, count in re.findall(r"(\*?)(\w+)(?:\[(\d+)\])?(?:, |$)", declared):
             made = ctypes.c_uint64 if pointer else _TYPES[kind]
-            if member != "attention":
+            if made:
                 members.append((member, made * int(count) if count else made))
     return type(name, (ctypes.Structure,), {"_fields_": members})
 
 
 _TYPES["tensor_strides"] = _struct("tensor_strides", "abi.h")
-_TYPES["attention_args"] = None
-ServingArgs = _struct("serving_args", "serving.h", _struct("attention_args", "abi.h"))
+_TYPES |= {"attention_args": None, "backward_args": None, "backward_serving_args": None}
+AttentionArgs = _struct("attention_args", "abi.h")
+ServingArgs = _struct("serving_args", "serving.h", AttentionArgs)
+BackwardArgs = _struct("backward_serving_args", "backward.h", _struct("backward_args", "backward.h", AttentionArgs))
+StridedArgs = _struct("backward_strided_args", "backward.h", BackwardArgs)
 assert ctypes.sizeof(ServingArgs) == 320
 SWIZZLE_128B = 1 + re.findall(
     r"EMU_SWIZZLE_\w+", (emu.FOLDER / "emu.h").read_text().partition("EMU_SWIZZLE_NONE")[2]
@@ -201,3 +204,33 @@ def test_page_numbers_and_lengths_are_clamped(kernel: str, page: int, packs: boo
         wanted, wanted_LSE = attend(Q[first:end], K, V, causal=True)
         assert np.abs(output[first:end] - wanted).max(initial=0) < 2e-3
         np.testing.assert_allclose(LSE[:, first:end], wanted_LSE, atol=1e-3)
+
+
+def test_no_cta_waits_for_a_block_that_another_sequence_has() -> None:
+    """The keys of the first sequence end in a block that the decreasing offsets give to the second one."""
+    kernel = GRADIENTS[1].replace("/", ".")
+    ordered = load_backward(ROOT)[GRADIENTS[1]].header.ordered
+    config = next(one for one in ordered if one.B_r == one.B_c == 64)
+    module = emu.Module(ROOT / f"build/{kernel}/{kernel}.ptx")
+    rows, keys, d, blocks = 256, 192, config.d_head, 256 // 64 + 4
+    arrays: dict[str, Array] = {name: np.ones((rows, d), np.float16) for name in ("Q", "O", "dO", "dQ")}
+    arrays |= {name: np.ones((keys, d), np.float16) for name in ("K", "V", "dK", "dV")}
+    arrays |= {"LSE": np.zeros(rows, np.float32), "delta": np.zeros(2 * 64 * blocks, np.float32)}
+    arrays |= {"sums": np.zeros(64 * blocks * d, np.float32), "turns": np.zeros(4 + 4 * blocks, np.int32)}
+    arrays |= {"Q_offsets": np.arange(5, dtype=np.int32) * 64, "KV_offsets": np.array([64, 192, 0, 0, 0], np.int32)}
+    buffers = {name: module.buffer(array, name, False) for name, array in arrays.items()}
+    args = StridedArgs()
+    serving, backward, attention = args.front, args.front.front, args.front.front.front
+    for name, buffer in buffers.items():
+        owner = next(one for one in (attention, backward, serving) if hasattr(one, name))
+        setattr(owner, name, buffer.address)
+    for owner, names in ((attention, "QKVO"), (args, ("dQ", "dK", "dV"))):
+        for name in names:
+            setattr(owner, f"{name}_strides", type(attention.Q_strides)(batch=0, seq=d, head=d))
+    attention.batch, attention.heads, attention.KV_heads, attention.causal = 4, 1, 1, 1
+    attention.seq_q, attention.seq_k, attention.softmax_scale = 64, 128, d**-0.5
+    attention.all_Q_rows, attention.all_KV_rows = rows, keys
+    serving.window_left = serving.window_right = -1
+    module[config.symbol().replace("14flash_backward", "8row_sums")][(64 * blocks // 8, 1, 1), 128, 0](bytes(args))
+    module[config.symbol()][keys // 64 + 4, config.threads(), config.smem_bytes()](bytes(args))
+    assert not buffers["turns"].array[4:].any()  # no sequence has all of its blocks

@@ -7,7 +7,7 @@ Rows past the end of a sequence hold NaN, and a write to them is a finding or a 
 from __future__ import annotations
 
 import json
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,10 @@ def config_of(kernel: str, *words: str) -> str:
     version = KERNELS[kernel]
     names = (each.short_form().replace(" ", "") for each in (version.header.config, *version.header.additional))
     return next(name for name in names if all(word in name for word in words))
+
+
+def served_configs(kernel: str) -> list[KernelConfig]:
+    return [one for one in KERNELS[kernel].header.additional if one.serves]
 
 
 # ---- edges -----------------------------------------------------------------------------------------------------------
@@ -115,8 +119,7 @@ SERVED = {
         for words in (("FP16,128", "serve"), ("FP16,64", "order", "serve"), ("FP16,256", "serve"))
     ],
     MMA_GRADIENTS: [
-        f"{RAGGED} --heads 1 --config {one.short_form().replace(' ', '')}"
-        for one in KERNELS[MMA_GRADIENTS].header.serving
+        f"{RAGGED} --heads 1 --config {one.short_form().replace(' ', '')}" for one in served_configs(MMA_GRADIENTS)
     ],
 }
 # Edges of windows, queries that attend to one key or to none, and rows past the used lengths, which hold NaN.
@@ -125,14 +128,16 @@ for name in GRADIENTS:
         f"{arguments} --schedule {number} --config {one.short_form().replace(' ', '')}"
         for number, (one, arguments) in enumerate(
             zip(
-                KERNELS[name].header.serving,
-                (
-                    "--seq-q 200 --seq-k 150 --heads 2 --kv-heads 1 --window 0,0 --sinks --softcap 5",
-                    "--seq-q 70 --seq-k 260 --heads 1 --window 63,0 --causal --sinks",
-                    "--seqlens-q 70,0,3 --seqlens-k 66,5,130 --heads 2 --causal --softcap 50 --window 500,-1",
-                    "--seqlens-q 130,70 --seqlens-k 0,300 --heads 2 --kv-heads 1 --window 64,64 --sinks",
-                    "--seq-q 300 --seq-k 40 --heads 1 --window 5,128 --causal",
-                    f"{RAGGED} --heads 2 --kv-heads 1 --window 3,-1 --softcap 5 --sinks",
+                served_configs(name),
+                cycle(
+                    (
+                        "--seq-q 200 --seq-k 150 --heads 2 --kv-heads 1 --window 0,0 --sinks --softcap 5",
+                        "--seq-q 70 --seq-k 260 --heads 1 --window 63,0 --causal --sinks",
+                        "--seqlens-q 70,0,3 --seqlens-k 66,5,130 --heads 2 --causal --softcap 50 --window 500,-1",
+                        "--seqlens-q 130,70 --seqlens-k 0,300 --heads 2 --kv-heads 1 --window 64,64 --sinks",
+                        "--seq-q 300 --seq-k 40 --heads 1 --window 5,128 --causal",
+                        f"{RAGGED} --heads 2 --kv-heads 1 --window 3,-1 --softcap 5 --sinks",
+                    )
                 ),
                 strict=False,
             )
@@ -275,7 +280,7 @@ def served_by_decode(draw: st.DrawFn, kernel: str) -> list[str]:
 
 @st.composite
 def served_by(draw: st.DrawFn, kernel: str) -> list[str]:
-    config = draw(st.sampled_from([one for one in KERNELS[kernel].header.additional if one.serves]))
+    config = draw(st.sampled_from(served_configs(kernel)))
     sizes = draw(common((1, 2, 4))) | draw(sequences(("packed",)))
     sizes["config"] = config.replace(dtype=draw(st.sampled_from(tuple(Dtype)))).short_form()
     return words_of(sizes, ["--causal"] * draw(st.booleans()))
@@ -284,7 +289,7 @@ def served_by(draw: st.DrawFn, kernel: str) -> list[str]:
 @st.composite
 def gradients_by(draw: st.DrawFn, kernel: str) -> list[str]:
     """Windows, soft caps, sinks and lengths, also of sequences that are not packed."""
-    config = draw(st.sampled_from([one for one in KERNELS[kernel].header.additional if one.serves]))
+    config = draw(st.sampled_from(served_configs(kernel)))
     sizes = draw(common((1, 2, 4))) | draw(sequences(("packed", "bshd")))
     sizes["config"] = config.replace(dtype=draw(st.sampled_from(tuple(Dtype)))).short_form()
     sizes["window"] = f"{draw(WINDOWS)},{draw(WINDOWS)}"
@@ -362,11 +367,18 @@ def test_packed_heads_have_the_bits_of_their_own_Q_blocks(tmp_path: Path, heads:
     assert own == packed
 
 
-def test_gradients_in_order_have_the_same_bits_in_every_run(tmp_path: Path) -> None:
-    fixed = "--layout packed --seqlens-q 200,50 --seqlens-k 200,60 --heads 3 --config "
-    fixed += config_of(HOPPER_GRADIENTS, "FP16,128", "order")
-    runs = [output_of(tmp_path, HOPPER_GRADIENTS, f"{fixed}{schedule}") for schedule in ("", " --schedule 5")]
-    assert runs[0] == runs[1]
+@pytest.mark.parametrize("mask", ["--causal", "--window 150,70"])
+@pytest.mark.parametrize(
+    ("kernel", "config"), [(name, one) for name in GRADIENTS for one in served_configs(name) if one.in_order]
+)
+def test_gradients_in_order_have_the_same_bits_in_every_run(
+    tmp_path: Path, kernel: str, config: KernelConfig, mask: str
+) -> None:
+    """Of three or more CTAs that add to one dQ, in orders in which CTAs that do not wait give different bits."""
+    fixed = f"--seq-q 200 --seq-k 300 --heads 1 --d-head {config.d_head} {mask} --config "
+    fixed += config.short_form().replace(" ", "")
+    runs = {output_of(tmp_path, kernel, f"{fixed} --schedule {number}") for number in (0, 1, 4, 6)}
+    assert len(runs) == 1
 
 
 def count_of(kernel: str, name: str, arguments: str) -> int:

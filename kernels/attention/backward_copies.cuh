@@ -7,20 +7,9 @@
 #define FL_ATTENTION_BACKWARD_COPIES_CUH
 
 #include "kernels/attention/backward_smem.cuh"
+#include "kernels/attention/backward_turns.cuh"
 
-/* Position of a KV block in the order in which CTAs add to a Q block: from the first KV block that a query attends to,
- * or with the mask from the last, down to the first. The thread that copies the Q block stores the address of its turn,
- * this CTA's position, and the last position. */
-template <backward_config cfg>
-__device__ __forceinline__ int first_in_order(const pass_args<cfg> &args, const work<cfg> &of, int Q_block) {
-    if constexpr (cfg.serves) return first_seen<cfg.B_c>(key_range_of(args, of.seq), Q_block * cfg.B_r);
-    return 0;
-}
-template <backward_config cfg>
-__device__ __forceinline__ int position_in_order(const backward_args &args, const work<cfg> &of, int first_seen,
-                                                 int last_seen) {
-    return args.causal ? last_seen - of.KV_block : of.KV_block - first_seen;
-}
+/* The thread that copies a Q block stores the number of its turn, this CTA's position, and the last position. */
 template <backward_config cfg>
 __device__ __forceinline__ void post_turn(const pass_args<cfg> &args, uint32_t smem, const work<cfg> &of, int head,
                                           int block) {

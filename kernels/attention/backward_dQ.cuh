@@ -106,22 +106,6 @@ __device__ __forceinline__ void multiply_dQ_of_tile(const pass_args<cfg> &args, 
 
 /* ---- in order: dQ and its turns ---- */
 
-/* Acquire and release: a CTA that observes the turn also observes everything that was added before the turn was passed
- * on (8.9). */
-__device__ __forceinline__ int ld_acquire(const int *gmem) {
-    int value;
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(gmem) : "memory");
-    return value;
-}
-__device__ __forceinline__ void st_release(int *gmem, int value) {
-    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(gmem), "r"(value) : "memory");
-}
-
-__device__ __forceinline__ void wait_for_turn(const int *turn, int own) {
-    while (ld_acquire(turn) != own) {
-    }
-}
-
 /* One warp for each stage handles the turn of its Q block: one thread waits for the turn, and passes it on when the
  * CTA's additions have arrived. Warpgroup 0 therefore waits for neither. */
 template <backward_config cfg>

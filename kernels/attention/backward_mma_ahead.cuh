@@ -75,6 +75,7 @@ __device__ __forceinline__ void add_to_dQ(const pass_args<cfg> &args, const mma_
     beside();
     multiply_dS<cfg, cfg.B_c / 32, cfg.B_c / 16>(dQ, at);
     arrive_of_warp(at.dS_empty);
+    if constexpr (cfg.in_order) wait_for_own_turn<cfg>(args, at, steps, now);
     add_dQ<cfg>(args.sums + steps.number(now) * (cfg.B_r * cfg.d_head), dQ);
 }
 
@@ -200,6 +201,7 @@ __device__ __forceinline__ void multiply_ahead(const pass_args<cfg> &args, const
     for (int number = 0; steps.has(now); number++) {
         const step_position next = steps.next(now), after = steps.next(next);
         warp.add_own_dV(dV, number);
+        if (cfg.in_order && number) pass_turn<cfg>(args, at);
         warp.add_other_dV(dV, number);
         warp.compute_next_S(next, number);
         warp.add_dK(dK, number);
@@ -210,6 +212,7 @@ __device__ __forceinline__ void multiply_ahead(const pass_args<cfg> &args, const
         }
         now = next;
     }
+    if constexpr (cfg.in_order) pass_turn<cfg>(args, at);
 }
 
 #endif

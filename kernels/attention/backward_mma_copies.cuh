@@ -13,10 +13,20 @@
 #include "kernels/attention/backward_mma_shape.cuh"
 #include "kernels/attention/backward_schedule.cuh"
 
-/* The tile of this CTA. With serve the KV blocks of all sequences are numbered along x. */
+/* The tile of this CTA. With serve the KV blocks of all sequences are numbered along x. With in_order thread 0 fetches
+ * the tile before init_mbarriers(), so that CTAs wait only for tiles that others have fetched. */
 template <backward_config cfg>
-__device__ __forceinline__ work<cfg> own_tile(const pass_args<cfg> &args) {
-    if constexpr (cfg.serves)
+__device__ __forceinline__ void fetch_own_tile(const pass_args<cfg> &args, const mma_smem<cfg> &at) {
+    if (cfg.in_order && threadIdx.x == 0) st_shared_u32(at.turns, fetch_tile<cfg>(args));
+}
+template <backward_config cfg>
+__device__ __forceinline__ work<cfg> own_tile(const pass_args<cfg> &args, const mma_smem<cfg> &at) {
+    if constexpr (cfg.in_order) {
+        int tile, unused;
+        load_shared_v4(at.turns, tile, unused, unused, unused);
+        __syncthreads(); /* all threads have read it: warp 0 keeps its turn there */
+        return find_work_in_order<cfg>(args, tile);
+    } else if constexpr (cfg.serves)
         return find_packed_work<cfg>(args, blockIdx.x, blockIdx.y);
     else
         return find_work<cfg>(args, blockIdx.x);

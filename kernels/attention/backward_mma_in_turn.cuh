@@ -166,11 +166,13 @@ __device__ __forceinline__ void multiply_in_turn(const pass_args<cfg> &args, con
         if constexpr (mma_shape<cfg>::exchanges) {
             key_operands<cfg> dS;
             add_dV_of_both<cfg>(args, at, steps, now, number, dV, dS);
+            if (cfg.in_order && number) pass_turn<cfg>(args, at);
             add_dK_of_both<cfg>(args, at, steps, now, number, dK, dS);
         } else {
             const int stage = number % 2;
             key_operands<cfg> P, dS;
             compute_P_and_dS<cfg>(args, at, steps, now, number, P, dS);
+            if (cfg.in_order && number) pass_turn<cfg>(args, at);
             add_own_rows<cfg>(dV, P, at.dO + stage * mma_smem<cfg>::Q_bytes);
             arrive_of_warp(at.dO_empty + 8 * stage);
             add_own_rows<cfg>(dK, dS, at.Q + stage * mma_smem<cfg>::Q_bytes);
@@ -183,6 +185,7 @@ __device__ __forceinline__ void multiply_in_turn(const pass_args<cfg> &args, con
         });
         now = next;
     }
+    if constexpr (cfg.in_order) pass_turn<cfg>(args, at);
 }
 
 #endif

@@ -1,6 +1,8 @@
 /* backward_mma_results.cuh - adds dQ to its fp32 sums, and writes dK and dV, with mma.sync.
  *
+ *     wait_for_own_turn<cfg>(args, at, steps, now);         with in_order
  *     add_dQ<cfg>(sums_of_block, dQ);
+ *     pass_turn<cfg>(args, at);
  *     store_gradients<cfg>(args, at, steps, dK, dV);
  */
 #ifndef FL_ATTENTION_BACKWARD_MMA_RESULTS_CUH
@@ -9,6 +11,7 @@
 #include "common/ptx_backward_sm80.cuh"
 #include "kernels/attention/backward_mma_copies.cuh"
 #include "kernels/attention/backward_mma_products.cuh"
+#include "kernels/attention/backward_turns.cuh"
 
 /* Add a warp's tile of dQ to the sums of a Q block: 128 floats for each tile of 16 rows x 8 columns, four times those
  * of the 32 lanes side by side, in the order that round_rows() reads. */
@@ -21,6 +24,33 @@ __device__ __forceinline__ void add_dQ(float *sums, const dQ_tile<cfg> &dQ) {
     for (int i = 0; i < mma_shape<cfg>::dQ_rows / 16; i++)
         for (int j = 0; j < mma_shape<cfg>::dQ_columns / 8; j++)
             for (int e = 0; e < 4; e++) red_add(first + ((i * 8 + j) * 4 + e) * 32, dQ[i][j][e]);
+}
+
+/* With in_order each warp waits until the CTAs before this one have added to its part of a Q block, and keeps in shared
+ * memory which turn it will pass on, with which value. */
+template <backward_config cfg>
+__device__ __forceinline__ void wait_for_own_turn(const pass_args<cfg> &args, const mma_smem<cfg> &at,
+                                                  const tile_steps<cfg> &steps, const step_position &now) {
+    const int warp = threadIdx.x / 32;
+    if (threadIdx.x % 32 == 0) {
+        const int first = first_in_order<cfg>(args, steps.tile, now.block);
+        const int last = last_seen<cfg>(args, steps.tile.seq, now.block);
+        const int own = position_in_order<cfg>(args, steps.tile, first, last);
+        const int turn = BACKWARD_COUNTERS + (int)steps.number(now) * cfg.n_warps + warp;
+        wait_for_turn(args.turns + turn, own);
+        store_shared_v4(at.turns + 16 * warp, turn, own + 1, 0, 0);
+    }
+    __syncwarp();
+}
+
+/* Pass on the turn of a step. A warp does so during the next step, when what it added has long arrived. */
+template <backward_config cfg>
+__device__ __forceinline__ void pass_turn(const pass_args<cfg> &args, const mma_smem<cfg> &at) {
+    __syncwarp(); /* all lanes have added */
+    if (threadIdx.x % 32) return;
+    int turn, next, unused;
+    load_shared_v4(at.turns + threadIdx.x / 32 * 16, turn, next, unused, unused);
+    st_release(args.turns + turn, next);
 }
 
 /* Round 32 keys x 64 columns of a gradient, times a factor, to the warp's own 32 rows of shared memory, and write them

@@ -92,6 +92,7 @@ struct mma_smem {
     uint32_t Q_full, Q_empty, dO_full, dO_empty; /* of each stage */
     uint32_t dS_full, dS_empty;                  /* dS of all warps is stored; all warps have computed dQ from it */
     uint32_t P_full, P_empty, dS_of_warp;        /* of each warp, for its partner */
+    uint32_t turns;                              /* with in_order: 16 bytes for each warp */
 
     __device__ __forceinline__ mma_smem(uint32_t smem)
         : K(smem), V(K + KV_bytes), Q(V + KV_bytes), dO(Q + shape::stages * Q_bytes),
@@ -100,7 +101,8 @@ struct mma_smem {
           Q_full(delta + shape::dO_stages * row_values_bytes), Q_empty(Q_full + 8 * shape::stages),
           dO_full(Q_empty + 8 * shape::stages), dO_empty(dO_full + 8 * shape::dO_stages),
           dS_full(dO_empty + 8 * shape::dO_stages), dS_empty(dS_full + 8), P_full(dS_empty + 8),
-          P_empty(P_full + 8 * cfg.n_warps), dS_of_warp(P_empty + 8 * cfg.n_warps) {}
+          P_empty(P_full + 8 * cfg.n_warps), dS_of_warp(P_empty + 8 * cfg.n_warps),
+          turns(dS_of_warp + 8 * cfg.n_warps) {}
 
     /* The lane's 16 bytes of P of a warp, in the order of fragments; tile i of 16 keys and step k of 16 queries. */
     __device__ __forceinline__ uint32_t P_of(int warp, int i, int k) const {

@@ -10,6 +10,10 @@
  *           (FP16, 128, 128, 128, 8): backward_mma_sync+dq_sums+causal+grouped+any_length+serve;
  *           (FP16, 128, 64, 64, 4): backward_mma_sync+dq_sums+stages_2+causal+grouped+any_length+serve;
  *           (FP16, 64, 64, 128, 8): backward_mma_sync+dq_sums+stages_2+causal+grouped+any_length+serve
+ * ordered   (FP16, 128, 128, 128, 8): backward_mma_sync+dq_sums+in_order+causal+grouped+any_length+serve;
+ *           (FP16, 64, 128, 128, 8): backward_mma_sync+dq_sums+in_order+stages_2+causal+grouped+any_length+serve;
+ *           (FP16, 128, 64, 64, 4): backward_mma_sync+dq_sums+in_order+stages_2+causal+grouped+any_length+serve;
+ *           (FP16, 64, 64, 128, 8): backward_mma_sync+dq_sums+in_order+stages_2+causal+grouped+any_length+serve
  * arch      sm_80
  */
 #include "common/backward.h"
@@ -41,6 +45,11 @@
  * the other (backward_sequences.cuh). A tile skips the Q blocks that a window hides from it. A soft cap needs no
  * further registers (backward_cap.cuh), and sinks are a matter of row_sums and round_dQ.
  *
+ * With in_order the sums get the same bits in every run. A warp adds to its own part of a Q block's dQ, and each part
+ * has a turn, the position of the CTA that may add to it (backward_turns.cuh). A warp passes the turn on during the
+ * next step, when its additions have long arrived, so that the release does not wait for them. CTAs fetch tiles from a
+ * counter and therefore wait only for tiles that others have fetched.
+ *
  * Any number of rows: rows past the last are zeros in shared memory. A query past the last, or one that attends to no
  * key, has a log-sum-exp of infinity, so that P and dS are 0. Scores of keys past the last become -inf, like masked
  * ones. */
@@ -57,14 +66,14 @@ __device__ constexpr void check_config() {
     static_assert(cfg.stages == 2 || (cfg.stages == 0 && cfg.d_head == 128),
                   "stages must be 2; 0 with d_head 128: P and dS share their space, and Q and dO have one block each");
     static_assert(cfg.dQ_sums, "dQ_sums must be on: every CTA adds its part of dQ");
-    static_assert(!cfg.in_order, "in_order must be off: CTAs add to dQ in any order");
+    static_assert(!cfg.in_order || cfg.serves, "in_order must be off without serve: with it all problems are served");
     static_assert(!cfg.tensor_copies, "tensor_copies must be off: threads copy");
     static_assert(cfg.causal, "causal must be on: a launch decides whether there is a mask");
     static_assert(cfg.grouped_heads, "grouped_heads must be on: a CTA goes through all heads of a KV head");
     static_assert(cfg.any_rows, "any_rows must be on: blocks may have fewer rows");
 }
 
-/* ---- the kernels: grid (tiles), with serve (tiles of a head, KV heads), 32 * n_warps threads ---- */
+/* ---- the kernels: grid (tiles), with serve without in_order (tiles of a head, KV heads), 32 * n_warps threads ---- */
 
 template <backward_config cfg>
 __global__ void __launch_bounds__(BACKWARD_SMALL_THREADS) row_sums(const __grid_constant__ backward_strided_args args) {
@@ -76,8 +85,9 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_backward(const __grid_
     check_config<cfg>();
     extern __shared__ __align__(1024) char smem_bytes[];
     const mma_smem<cfg> at(__cvta_generic_to_shared(smem_bytes));
+    fetch_own_tile<cfg>(args, at);
     init_mbarriers<cfg>(at);
-    const work<cfg> tile = own_tile<cfg>(args);
+    const work<cfg> tile = own_tile<cfg>(args, at);
     if (cfg.serves && tile.KV_block < 0) return; /* a number that is left over */
     const tile_steps<cfg> steps(args, tile);
     key_gradient dK = {}, dV = {};

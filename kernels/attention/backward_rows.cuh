@@ -112,7 +112,7 @@ __device__ __forceinline__ void clear_other_rows(const pass_args<cfg> &args) {
  */
 template <backward_config cfg>
 __device__ __forceinline__ void sum_rows(const pass_args<cfg> &args) {
-    constexpr int lanes = cfg.d_head / 8;
+    constexpr int lanes = cfg.d_head / 8, turns = turns_of_block<cfg>;
     const int number = blockIdx.x * (BACKWARD_SMALL_THREADS / lanes) + threadIdx.x / lanes, chunk = threadIdx.x % lanes;
     const query<cfg> own(args, number);
     const bool there = own.there(args);
@@ -133,7 +133,7 @@ __device__ __forceinline__ void sum_rows(const pass_args<cfg> &args) {
     for (int distance = lanes / 2; distance; distance /= 2) sum += __shfl_xor_sync(0xffffffff, sum, distance);
     const int64_t block = own.block(args);
     const uint32_t zeros[4] = {};
-    if constexpr (!cfg.in_order) {
+    if constexpr (!rounds_in_order<cfg>) {
         float *const sums = args.sums + (block * cfg.B_r + number % cfg.B_r) * cfg.d_head;
         for (int half = 0; half < 2; half++) st_global_v4(sums + (half * lanes + chunk) * 4, zeros);
     } else if (there && (own.row / cfg.B_r < first_seeing<cfg>(args, own.seq, 0) ||
@@ -147,7 +147,8 @@ __device__ __forceinline__ void sum_rows(const pass_args<cfg> &args) {
     float *const kept = args.delta + block * 2 * cfg.B_r + number % cfg.B_r;
     kept[0] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;
     kept[cfg.B_r] = cfg.tensor_copies ? sum : -sum; /* mma.sync begins the sums of dP with it */
-    if (cfg.in_order && number % cfg.B_r == 0) args.turns[BACKWARD_COUNTERS + block] = 0;
+    if (cfg.in_order && number % cfg.B_r == 0)
+        for (int turn = 0; turn < turns; turn++) args.turns[BACKWARD_COUNTERS + block * turns + turn] = 0;
     if (block == 0 && number == 0) args.turns[0] = 0;
 }
 
@@ -191,7 +192,7 @@ __device__ __forceinline__ void round_rows(const pass_args<cfg> &args) {
     constexpr int chunks = cfg.d_head / 8;
     if constexpr (cfg.serves)
         if (args.dsinks && blockIdx.x == 0) sum_sinks<cfg>(args);
-    if constexpr (cfg.in_order) return; /* the last CTA in order has rounded dQ */
+    if constexpr (rounds_in_order<cfg>) return; /* the last CTA in order has rounded dQ */
     const int thread = blockIdx.x * BACKWARD_SMALL_THREADS + threadIdx.x;
     const int number = thread / 16 / chunks * 16 + thread % 16, chunk = thread / 16 % chunks;
     const query<cfg> own(args, number);

@@ -32,6 +32,13 @@ struct pass_args_type<true, true> {
 template <backward_config cfg>
 using pass_args = typename pass_args_type<cfg.tensor_copies, cfg.serves>::type;
 
+/* True if the last CTA in order rounds dQ. */
+template <backward_config cfg>
+constexpr bool rounds_in_order = backward_rounds_in_order(&cfg);
+/* Number of turns of a Q block with in_order. */
+template <backward_config cfg>
+constexpr int turns_of_block = backward_turns(&cfg);
+
 /* The rows of a sequence. Without offsets it is a batch entry. */
 struct no_sequence {};
 template <bool serves>

@@ -61,10 +61,10 @@ static bool is_right(struct backward *made) {
     return made->verdict.pass;
 }
 
-/* Without `deterministic` also by the kernel for other GPUs than Hopper. */
+/* By the kernel for other GPUs than Hopper, too. */
 static void right(fl_library *library, struct problem problem, int deterministic, const char *what) {
     const char *const versions[] = {NULL, MMA_SYNC_VERSION};
-    for (int i = 0; i < (deterministic ? 1 : 2); i++) {
+    for (int i = 0; i < 2; i++) {
         struct backward made;
         backward_new(&made, problem);
         made.gradients.deterministic = deterministic;
@@ -236,9 +236,6 @@ static void refusals(fl_library *library) {
             "compute gradients");
     REFUSED((made.attention.asked.version = MMA_SYNC_VERSION, made.attention.asked.d_head = 256), FL_UNSUPPORTED,
             "d_head 256: attention/backward_mma_sync supports 64, 128");
-    REFUSED(
-        (made.attention.asked.version = MMA_SYNC_VERSION, made.gradients.deterministic = 1), FL_UNSUPPORTED,
-        "deterministic 1: attention/backward_mma_sync adds to dq in any order; set it to 0, or use an H100 or H200");
     REFUSED((made.attention.tensors.lse = NULL), FL_INVALID, "lse: must not be NULL");
     REFUSED((made.attention.tensors.o = NULL), FL_INVALID, "o: must not be NULL");
     REFUSED((made.gradients.dout = NULL), FL_INVALID, "dout: must not be NULL");
@@ -272,6 +269,7 @@ int main(void) {
     packed(library, 0, NULL);
     packed(library, 1, NULL);
     packed(library, 0, MMA_SYNC_VERSION);
+    packed(library, 1, MMA_SYNC_VERSION);
     strides(library, NULL);
     strides(library, MMA_SYNC_VERSION);
     zeros(library);

@@ -360,24 +360,39 @@ static void gradients(void) {
     const struct call call = call_of(NULL);
     ok(gradients_choose(&made.library, &call, false, &SMALLEST, &choice, &failure) == FL_UNAVAILABLE, "48 KB");
     says(failure.text, "needs 99232 bytes of shared memory per CTA, 0 of them static: small has 49152", "the least");
-    ok(gradients_choose(&made.library, &call, true, &A100, &choice, &failure) == FL_UNSUPPORTED, "deterministic");
-    says(failure.text, "deterministic 1: attention/backward_mma_sync adds to dq in any order", "deterministic");
 }
 
-/* Deterministic gradients have instances of their own, and the workspace that is asked for fits either call. */
+/* Deterministic gradients have instances of their own, on GPUs other than Hopper only with the flag serve; the
+ * workspace that is asked for fits either call. */
 static void gradients_in_order(void) {
-    static const char ANY[] = "(FP16, 128, 128, 128, 8): backward_wgmma+dq_sums+stages_2+tensor+causal+any_length",
-                      ORDERED[] =
-                          "(FP16, 128, 64, 128, 16): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+any_length";
+    static const char
+        ANY[] = "(FP16, 128, 128, 128, 8): backward_wgmma+dq_sums+stages_2+tensor+causal+any_length",
+        ORDERED[] = "(FP16, 128, 64, 128, 16): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+any_length",
+        FORMS[2][110] = {"(FP16, 128, 128, 128, 8): backward_mma_sync+dq_sums+in_order+causal+any_length+serve",
+                         "(FP16, 128, 64, 64, 4): backward_mma_sync+dq_sums+in_order+stages_2+causal+any_length+serve"};
+    static const struct gpu_target small = {"L4", "", 8, 9, 99 * KB};
     const struct call call = call_of(NULL);
+    const struct {
+        const struct gpu_target *target;
+        const char *symbol;
+    } cases[] = {{&H200, ORDERED}, {&A100, FORMS[0]}, {&small, FORMS[1]}};
     struct made_up made;
     struct choice choice;
     struct failure failure;
     make(&made);
     add(&made, "attention/backward", ANY, NULL, "sm_90a");
-    made.library.backward = &made.versions[3], made.library.backward_count = 1, made.library.count = 3;
+    add(&made, "attention/backward_mma_sync", FORMS[0], NULL, NULL);
+    made.library.backward = &made.versions[3], made.library.backward_count = 2, made.library.count = 3;
     made.instances[3][1] = (struct instance){.config = parse(ORDERED), .symbol = ORDERED};
     made.versions[3].table.count = 2;
+    for (int i = 0; i < 2; i++) made.instances[4][i] = (struct instance){.config = parse(FORMS[i]), .symbol = FORMS[i]};
+    made.versions[4].table.count = 2;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const fl_status status = gradients_choose(&made.library, &call, true, cases[i].target, &choice, &failure);
+        ok(!status && !strcmp(choice.instance->symbol, cases[i].symbol), "%s: in order by %s %s", cases[i].target->name,
+           cases[i].symbol, status ? failure.text : "");
+    }
+    ok(gradients_choose(&made.library, &call, true, &SMALLEST, &choice, &failure) == FL_UNAVAILABLE, "48 KB");
     const fl_status status = gradients_query(&made.library, &call, &H200, &choice, &failure);
     const int64_t least = gradients_workspace_bytes(&made.instances[3][1].config, &call);
     ok(!status && !strcmp(choice.instance->symbol, ANY) && choice.workspace_bytes >= least && least > 0 &&
