@@ -48,9 +48,10 @@ float emu_narrow_scale(uint32_t byte, bool ue8m0) {
 
 /* The sum as doubles. */
 static float sum_slowly(const narrow_values *a, const narrow_values *b, double scale, int exponent, float start,
-                        bool to_odd) {
+                        int least, bool to_odd) {
     double terms[NARROW_TERMS + 1] = {(double)start};
     int top = emu_exponent((double)start, -126);
+    if (top < least) top = least;
     for (int i = 0; i < NARROW_TERMS; i++) {
         const int each = a->exponent[i] + b->exponent[i] + exponent;
         terms[i + 1] = (double)a->value[i] * (double)b->value[i] * scale;
@@ -70,7 +71,7 @@ static float cut_units(int64_t units, int exponent, bool to_odd) {
 }
 
 /* A faster sum with the same result: a product is below 2^(PLACES + 2) units, so that four of them fit an int32_t. */
-float emu_narrow_sum(const narrow_values *a, const narrow_values *b, double scale, int exponent, float start,
+float emu_narrow_sum(const narrow_values *a, const narrow_values *b, double scale, int exponent, float start, int least,
                      bool to_odd) {
     enum { LEAST = -70, MOST = 90 };
     int16_t most = a->exponent[0] + b->exponent[0];
@@ -83,9 +84,9 @@ float emu_narrow_sum(const narrow_values *a, const narrow_values *b, double scal
     const int of_start = magnitude ? (int)(magnitude >> 23) - 127 : OF_ZERO;
     const int of_products = most + exponent, top = of_products > of_start ? of_products : of_start;
     if (top < LEAST || top > MOST || exponent < LEAST || exponent > MOST || scale != scale)
-        return sum_slowly(a, b, scale, exponent, start, to_odd);
+        return sum_slowly(a, b, scale, exponent, start, least, to_odd);
     const int places = PLACES - top + exponent;
-    if (places < -126 || places > 127) return sum_slowly(a, b, scale, exponent, start, to_odd);
+    if (places < -126 || places > 127) return sum_slowly(a, b, scale, exponent, start, least, to_odd);
     const float units = float_of((uint32_t)(places + 127) << 23), own = float_of((uint32_t)(PLACES - top + 127) << 23);
     int32_t sums[8] = {0};
     for (int i = 0; i < NARROW_TERMS; i += 8)
@@ -182,7 +183,7 @@ static void multiply_bytes(const op *o, const fragments *f, float start[ROWS][CO
         if (!row || f->indices) take_row(f, true, n, row, o->detail >> 4, &b[n]);
         if (o->vector) scale = (double)scale_at(f, false, row, 0, true) * (double)scale_at(f, true, n, 0, true);
         const int exponent = scale == 1 ? 0 : emu_exponent(scale, -254);
-        sum[row][n] = emu_narrow_sum(&a[row], &b[n], scale, exponent, start[row][n], o->dests == 2);
+        sum[row][n] = emu_narrow_sum(&a[row], &b[n], scale, exponent, start[row][n], OF_ZERO, o->dests == 2);
     }
 }
 

@@ -26,9 +26,9 @@ float emu_narrow_scale(uint32_t byte, bool ue8m0);
 /* Twice the value of each e2m1. */
 extern const int8_t emu_narrow_twice[16];
 
-/* The sum of the products, each times `scale`, whose exponent is `exponent`, and of `start`; to_odd: for a result that
- * is rounded to f16 next, see mma.h. */
-float emu_narrow_sum(const narrow_values *a, const narrow_values *b, double scale, int exponent, float start,
+/* The sum of the products, each times `scale`, whose exponent is `exponent`, and of `start`. The unit is that of an
+ * exponent of at least `least`; to_odd: for a result that is rounded to f16 next, see mma.h. */
+float emu_narrow_sum(const narrow_values *a, const narrow_values *b, double scale, int exponent, float start, int least,
                      bool to_odd);
 /* The sum of groups of 16 products, which are four times as large here, times their scales, and of `start`; `in_scale`
  * groups share a scale. */

@@ -4,12 +4,12 @@
  * D, and half of the columns of B in its shared memory (PTX ISA, "Data Path Layout Organization"). A row of the
  * instruction is 32 bytes along k: 16 f16, 8 tf32, 32 bytes, 64 numbers of 4 bits; or 48 bytes, 96 of these (sm_103a).
  *
- * The sums are those that MMA-Sim (Xie et al., arXiv 2511.10909) found for a B200. Those of f16, bf16 and tf32 are also
- * the words that a B200's wmma computed (tests/records/b200.csv); the others were compared with nothing. One
- * instruction along k is one sum of exact products and the accumulator, with a unit 25 binary places below the largest
- * exponent, each term cut to that unit and the sum cut to f32, or rounded once to an f16. Block scales are part of a
- * term of mxf8f6f4. mxf4 and mxf4nvf4 add 16 products exactly, scale such a sum, and add these with a unit 35 places
- * below the largest exponent of two scales or of the accumulator.
+ * The sums are those that MMA-Sim (Xie et al., arXiv 2511.10909) found for a B200. They are also the words that a
+ * B200's wmma (tests/records/b200.csv) and tcgen05 (tcgen05.b200.csv, of each kind) computed. One instruction along k
+ * is one sum of exact products and the accumulator, with a unit 25 binary places below the largest exponent, each term
+ * cut to that unit and the sum cut to f32, or rounded once to an f16. Block scales are part of a term of mxf8f6f4. mxf4
+ * and mxf4nvf4 add 16 products exactly, scale such a sum, and add these with a unit 35 places below the largest
+ * exponent of two scales or of the accumulator.
  */
 #include "mma.h"
 #include "narrow.h"
@@ -17,6 +17,7 @@
 #include "tensor_memory.h"
 
 enum { MOST_ROWS = 128, MOST_COLUMNS = 256, MOST_K = 128, MOST_SCALES = 6, ROW_BYTES = 64, STEP = 16 };
+enum { LEAST_TOP = -133 }; /* exponent that the unit of bf16 and tf32 follows where all terms are below it */
 
 /* ---- the descriptor of an instruction ---- */
 
@@ -461,11 +462,51 @@ static void multiply_to_halves(const operands *of) {
     }
 }
 
+/* The sum of products of bf16 that are below 2^LEAST_TOP, or cancel. */
+static uint32_t tiny_sum(const operands *of, uint32_t row, uint32_t n) {
+    half_row a, b;
+    float sum = 0;
+    take_halves(of->a[row], of->p->k, true, &a);
+    take_halves(of->b[n], of->p->k, true, &b);
+    for (uint32_t first = 0; first < of->p->k; first += STEP) {
+        double terms[STEP + 1] = {(double)sum};
+        int top = emu_exponent((double)sum, -126);
+        for (uint32_t k = first; k < first + STEP; k++) {
+            const int exponent = a.exponent[k] + b.exponent[k];
+            terms[k - first + 1] = a.value[k] * b.value[k];
+            if (exponent > top) top = exponent;
+        }
+        sum = emu_sum_terms(terms, STEP + 1, top < LEAST_TOP ? LEAST_TOP : top);
+    }
+    return bits_of(sum);
+}
+
+static bool is_empty(const operand_row row, uint32_t bytes) {
+    static const operand_row zeros;
+    return !memcmp(row, zeros, bytes);
+}
+
+/* Sums of bf16 that the unit of tiny terms may change: subnormal ones, or zeros, without an addend. */
+static void correct_tiny(const operands *of, uint32_t row, uint32_t n, uint32_t before[4][LANES],
+                         uint32_t words[4][LANES]) {
+    bool are_tiny = false;
+    for (uint32_t i = 0; i < 4 * LANES; i++) are_tiny |= !(words[i / LANES][i % LANES] & 0x7f800000u);
+    if (!are_tiny) return;
+    for (uint32_t i = 0; i < 16; i++) {
+        for (uint32_t c = 0; c < 8; c++) {
+            const uint32_t at = 2 * (i / 8) + c % 2, lane = i % 8 * 4 + c / 2;
+            if (before[at][lane] << 1 || words[at][lane] & 0x7f800000u) continue;
+            if (is_empty(of->a[row + i], 2 * of->p->k) || is_empty(of->b[n + c], 2 * of->p->k)) continue;
+            words[at][lane] = tiny_sum(of, row + i, n + c);
+        }
+    }
+}
+
 static void multiply_halves(const operands *of) {
     static _Thread_local mma_a wide_a[MOST_ROWS / 16][2];
     const tensor_product *p = of->p;
     const uint32_t steps = p->k / STEP;
-    uint32_t words[4][LANES];
+    uint32_t words[4][LANES], before[4][LANES];
     const uint32_t *const registers[] = {words[0], words[1], words[2], words[3]};
     uint32_t *const d[] = {words[0], words[1], words[2], words[3]};
     for (uint32_t i = 0; i < p->rows / 16; i++) {
@@ -482,7 +523,9 @@ static void multiply_halves(const operands *of) {
         }
         for (uint32_t i = 0; i < p->rows / 16; i++) {
             move_block(of->at, p, of->job, 16 * i, n, words, false);
+            memcpy(before, words, sizeof before);
             for (uint32_t s = 0; s < steps; s++) emu_add_products(d, registers, &wide_a[i][s], &wide_b[s]);
+            if (p->a_format) correct_tiny(of, 16 * i, n, before, words);
             move_block(of->at, p, of->job, 16 * i, n, words, true);
         }
     }
@@ -590,7 +633,8 @@ static void multiply_values(const operands *of) {
                 const float start =
                     float_of(first ? (p->d_format == 0 ? bits_of(half_value(*element & 0xffff)) : *element)
                                    : accumulator(p, of->job, *element));
-                const float sum = emu_narrow_sum(&a[i], &b[n], both, exponent, start, p->d_format == 0);
+                const float sum =
+                    emu_narrow_sum(&a[i], &b[n], both, exponent, start, words ? LEAST_TOP : OF_ZERO, p->d_format == 0);
                 *element = p->d_format == 0 ? half_bits(sum) : canonical(sum);
             }
         }

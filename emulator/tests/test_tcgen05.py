@@ -176,15 +176,21 @@ def elements(rng: np.random.Generator, kind: str, rows: int, k: int, packed: boo
     table = small_floats(*FORMATS[kind])
     good = np.flatnonzero(np.abs(table) <= 8)
     bits = rng.choice(good[np.abs(table[good]) >= 0.25], (rows, k))
+    return table[bits], small_bits(bits, kind, packed)
+
+
+def small_bits(bits: Array, kind: str, packed: bool) -> Array:
+    """Rows of numbers of 8, 6 or 4 bits; packed: two of 4 bits in each byte."""
+    rows, k = bits.shape
     if packed:
-        return table[bits], (bits[:, ::2] | bits[:, 1::2] << 4).astype(np.uint8)
-    if kind in ("e4m3", "e5m2"):
-        return table[bits], bits.astype(np.uint8)
+        return (bits[:, ::2] | bits[:, 1::2] << 4).astype(np.uint8)
+    if kind not in ("e2m1", "e2m3", "e3m2"):
+        return bits.astype(np.uint8)
     width = 4 if kind == "e2m1" else 6  # 16 numbers side by side at the start of 16 bytes
     flat = np.zeros((rows, k // 16, 128), np.uint8)
     for bit in range(width):
         flat[:, :, bit : 16 * width : width] = (bits >> bit & 1).reshape(rows, k // 16, 16)
-    return table[bits], np.packbits(flat, axis=2, bitorder="little").reshape(rows, k)
+    return np.packbits(flat, axis=2, bitorder="little").reshape(rows, k)
 
 
 def core_matrices(rows: Array) -> bytes:
@@ -365,11 +371,16 @@ def scale_words(rng: np.random.Generator, rows: int, scales: int, ue8m0: bool) -
     """Scales of rows, and the words of 32 lanes and some columns, four times: each warp writes its own lanes."""
     exponents = rng.integers(-2, 3, (rows, scales))
     bits = exponents + 127 if ue8m0 else (exponents + 7) << 3
+    return 2.0**exponents, words_of_scales(bits)
+
+
+def words_of_scales(bits: Array) -> Array:
+    rows, scales = bits.shape
     unit = 128 if scales > 4 else 32
     padded = np.zeros(((rows + unit - 1) // unit * unit, (scales + 3) // 4 * 4), np.uint8)
     padded[:rows, :scales] = bits
-    words = padded.view(np.uint32).T.reshape(-1, 32).T  # the first words of all rows, then the second ones
-    return 2.0**exponents, np.tile(words, (4, 1))
+    words: Array = padded.view(np.uint32).T.reshape(-1, 32).T  # the first words of all rows, then the second ones
+    return np.tile(words, (4, 1))
 
 
 WORDS_OF: list[Callable[[Array], Array]] = [
@@ -554,6 +565,51 @@ def test_sums_are_those_of_a_b200(kind: str, result: str, tmp_path: Path) -> Non
         tcgen05.mma.cta_group::1.kind::{"tf32" if kind == "tf32" else "f16"} [%base], %da, %db, {idesc}, %on;"""
     said, out = run(tmp_path, program(jobs, setup, 128), b"".join([*sides, c.tobytes()]), 128)
     assert said == "" and (np.diag(out) == want).all()
+
+
+TCGEN05 = Path(__file__).parent / "records/tcgen05.b200.csv"
+with TCGEN05.open(newline="") as opened:
+    RECORDED = list(csv.DictReader(opened))
+KINDS = list(dict.fromkeys((r["kind"], r["a_type"], r["b_type"], r["d_type"], "sat" in r["case"]) for r in RECORDED))
+
+
+def numbers(rows: list[dict[str, str]], name: str) -> Array:
+    return np.array([[int(word, 16) for word in row[name].split()] for row in rows], np.uint32)
+
+
+@pytest.mark.parametrize("which", KINDS, ids=lambda which: "-".join(map(str, which)))
+def test_words_are_those_of_tcgen05_of_a_b200(which: tuple[str, str, str, str, bool], tmp_path: Path) -> None:
+    """Row i of A meets column i of B, and lane i of D has C before."""
+    full_kind, a_type, b_type, d_type, saturates = which
+    rows = [r for r in RECORDED if (r["kind"], r["a_type"], r["b_type"], r["d_type"], "sat" in r["case"]) == which]
+    kind, _, how = full_kind.partition(".")
+    fours, sides = "mxf4" in kind, []
+    for name, of in (("a", a_type), ("b", b_type)):
+        bits = np.zeros((128, len(rows[0][name].split())), np.uint32)
+        bits[: len(rows)] = numbers(rows, name)
+        wide = {"tf32": np.uint32, "bf16": np.uint16, "f16": np.uint16}.get(of)
+        raw = bits.astype(wide).view(np.uint8).reshape(128, -1) if wide else small_bits(bits, of, fours)
+        sides.append(core_matrices(raw))
+    parts = Parts([], b"".join(sides))
+    for name, column in zip(("scale_a", "scale_b"), SCALE_COLUMNS, strict=True):
+        if rows[0][name]:
+            scales = numbers(rows, name)
+            parts.store(words_of_scales(np.pad(scales, ((0, 128 - len(rows)), (0, 0)))), column)
+    start = np.zeros((128, 1), np.uint32)
+    start[: len(rows)] = numbers(rows, "c")
+    for column in range(16):
+        parts.store(start, column)
+    codes = [1 if fours else CODES[of] for of in (a_type, b_type)]
+    idesc = codes[0] << 7 | codes[1] << 10 | 16 << 17 | 8 << 24 | saturates << 3
+    idesc |= ("ue4m3" not in how) << 23 if "mx" in kind else {"f16": 0, "f32": 1, "s32": 2}[d_type] << 4
+    vector = f".block_scale{f'.scale_vec::{how[:2]}' if how else ''}" if "mx" in kind else ""
+    scales_at = "".join(f", [%base+{column}]" for column in SCALE_COLUMNS) if "mx" in kind else ""
+    jobs = f"""add.s64 %da, %desc, {descriptor(0, 128)};
+        add.s64 %db, %desc, {descriptor(len(sides[0]), 128)};
+        tcgen05.mma.cta_group::1.kind::{kind}{vector} [%base], %da, %db, {idesc}{scales_at}, %on;"""
+    said, out = run(tmp_path, program(jobs, "\n".join(parts.setup), 16), parts.tile, 16)
+    want = numbers(rows, "d")[:, 0]
+    assert said == "" and [f"{word:08x}" for word in np.diag(out)[: len(rows)]] == [f"{word:08x}" for word in want]
 
 
 # ---- loads, stores, copies and shifts --------------------------------------------------------------------------------
