@@ -155,12 +155,14 @@ cudaError_t cudaMallocFromPoolAsync(void **at, size_t bytes, cudaMemPool_t pool,
     RUN(cuMemAllocFromPoolAsync((CUdeviceptr *)(void *)at, bytes, pool, stream));
 }
 
+/* No bytes are NULL, which may be freed, as for cudaMalloc(). */
 cudaError_t cudaMallocAsync(void **at, size_t bytes, cudaStream_t stream) {
-    RUN(cuMemAllocAsync((CUdeviceptr *)(void *)at, bytes, stream));
+    if (at) *at = NULL;
+    RUN(at && !bytes ? CUDA_SUCCESS : cuMemAllocAsync((CUdeviceptr *)(void *)at, bytes, stream));
 }
 
 cudaError_t cudaFreeAsync(void *at, cudaStream_t stream) {
-    RUN(cuMemFreeAsync(address_of(at), stream));
+    RUN(at ? cuMemFreeAsync(address_of(at), stream) : CUDA_SUCCESS);
 }
 
 /* ---- graphs ---- */

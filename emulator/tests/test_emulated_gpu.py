@@ -334,13 +334,14 @@ int main(void) {
     size_t count = 0, all = 4;
     unsigned long long id, threshold = 0;
     char bus[32];
-    void *at;
+    void *at, *none;
     const struct cudaHostNodeParams doubling = {twice, &called};
     CALL(cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, 0));
     CALL(cudaStreamGetPriority(s, &priority) || cudaStreamGetFlags(s, &flags));
     CALL(cudaDeviceGetPCIBusId(bus, sizeof bus, 0) || cudaThreadExchangeStreamCaptureMode(&mode));
     printf("%d %u %s %d\n", priority, flags, bus, mode);
     CALL(cudaDeviceGetDefaultMemPool(&pool, 0) || cudaMallocFromPoolAsync(&at, 16, pool, s));
+    CALL(cudaMallocAsync(&none, 0, s) || none || cudaFreeAsync(none, s));
     CALL(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold) || cudaMemPoolTrimTo(pool, 0));
     CALL(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal) || cudaMemsetAsync(at, 1, 16, s));
     CALL(cudaStreamGetCaptureInfo(s, &status, &id, &captured, &last, &edges, &count));
