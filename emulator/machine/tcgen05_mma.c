@@ -75,8 +75,6 @@ const char *emu_tensor_product_error(const tensor_product *p) {
     const uint32_t unit = p->m == 64 || fine || (bytes && p->n == 8) ? 8 : 16;
     if (p->n < unit || p->n > 256 || p->n % unit)
         return unit == 8 ? "N is a multiple of 8 up to 256" : "N is a multiple of 16 up to 256";
-    if (p->sparse && p->element_bytes == 1 && p->a_format > 1 && p->kind != KIND_MXF4 && p->kind != KIND_MXF4NVF4)
-        return "and a sparse A of numbers of 4 or 6 bits, which is not supported";
     if (p->k == 192) return "and K = 96, which a sparse A does not have";
     if (p->d_format > 2) return "and a type of D that does not exist";
     return NULL;
@@ -335,10 +333,12 @@ static void take_indices(const cta *at, const tensor_product *p, const tensor_jo
     words[0] = (words[0] >> shift & 0xffff) | words[1] >> shift << 16;
 }
 
-/* Two bits for each kept element of a group of four, which say where; of tf32 four bits for one of two. Numbers of 4
- * bits are kept in pairs. */
-static void expand_row(const tensor_product *p, const operand_row stored, const uint32_t *indices, uint8_t *out) {
+/* Two bits for each kept element of a group of four, which say where; of tf32 four bits for one of two. mxf4 keeps
+ * pairs. Other numbers of 4 and 6 bits get a byte each; bytes: they have one. */
+static void expand_row(const tensor_product *p, const operand_row stored, bool bytes, const uint32_t *indices,
+                       uint8_t *out) {
     const uint32_t size = p->element_bytes, kept = p->a_bytes / size;
+    const bool smaller = (p->kind == KIND_F8F6F4 || p->kind == KIND_MXF8F6F4) && p->a_format > NARROW_E5M2;
     memset(out, 0, p->b_bytes);
     for (uint32_t i = 0; i < kept; i++) {
         uint32_t to;
@@ -348,7 +348,10 @@ static void expand_row(const tensor_product *p, const operand_row stored, const 
         } else {
             to = i / 2 * 4 + (indices[i / 16] >> i % 16 * 2 & 3);
         }
-        memcpy(out + to * size, stored + i * size, size);
+        if (smaller)
+            out[to] = (uint8_t)(number_of(p->a_format, stored, i, bytes) << (p->a_format == NARROW_E2M1 ? 2 : 0));
+        else
+            memcpy(out + to * size, stored + i * size, size);
     }
 }
 
@@ -357,7 +360,7 @@ static void expand(const cta *at, const tensor_product *p, const tensor_job *job
         operand_row dense;
         uint32_t words[2];
         take_indices(at, p, job, r, words);
-        expand_row(p, rows[r], words, dense);
+        expand_row(p, rows[r], job->o->detail & TENSOR_A_THERE, words, dense);
         memcpy(rows[r], dense, ROW_BYTES);
     }
 }
@@ -610,7 +613,7 @@ static void multiply_values(const operands *of) {
     static _Thread_local narrow_values a[MOST_ROWS], b[MOST_COLUMNS];
     const tensor_product *p = of->p;
     const bool words = p->kind == KIND_TF32, scaled = of->job->o->detail & TENSOR_SCALED;
-    const bool there = of->job->o->detail & TENSOR_A_THERE;
+    const bool of_bytes = of->job->o->detail & (TENSOR_A_THERE | TENSOR_SPARSE);
     number_table tables[2];
     float scales[MOST_ROWS];
     fill_table(&tables[0], p->a_format, p->negate_a && p->a_format > NARROW_E5M2);
@@ -619,7 +622,7 @@ static void multiply_values(const operands *of) {
     for (uint32_t first = 0; first < p->k; first += words ? 8 : NARROW_TERMS) {
         for (uint32_t i = 0; i < p->rows; i++)
             words ? take_words(of->a[i], first, &a[i])
-                  : take_numbers(&tables[0], p->a_format, of->a[i], first, there, &a[i]);
+                  : take_numbers(&tables[0], p->a_format, of->a[i], first, of_bytes, &a[i]);
         for (uint32_t n = of->first; n < of->end; n++)
             words ? take_words(of->b[n], first, &b[n])
                   : take_numbers(&tables[1], p->b_format, of->b[n], first, false, &b[n]);

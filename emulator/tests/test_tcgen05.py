@@ -286,6 +286,8 @@ PRODUCTS = {
     "sparse": Product("f16", modifiers=".sp"),
     "sparse, the next column": Product("f16", modifiers=".sp", more=1),
     "sparse bytes": Product("i8", "s8", "s8", d=2, modifiers=".sp"),
+    "sparse e3m2": Product("f8f6f4", "e3m2", "e4m3", modifiers=".sp"),
+    "sparse e2m1": Product("mxf8f6f4", "e2m1", "e2m3", scales=1, modifiers=".sp"),
     "sparse tf32": Product("tf32", "tf32", "tf32", modifiers=".sp"),
     "mxf8f6f4": Product("mxf8f6f4", "e4m3", "e2m1", scales=1),
     "mxf4": Product("mxf4", "e2m1", "e2m1", scales=2),
