@@ -70,7 +70,7 @@ def conforms(value: object, schema: Mapping[str, object], at: str = "verdict") -
     return found
 
 
-# One entry of each outcome, and a mechanism that it shows; all others are in the record, and run where tests are long.
+# One entry of each outcome, and a mechanism that it shows. `./fl judge-corpus` runs all entries.
 @pytest.mark.parametrize(
     ("name", "mechanism"),
     [
@@ -91,8 +91,13 @@ def test_a_sample_of_the_corpus(name: str, mechanism: str) -> None:
     assert mechanism in points or not (mechanism or points), verdict.as_text()
 
 
+WITHOUT_TRITON = [e for e in ENTRIES.values() if "import triton" not in e.text]
+OF_EACH_KIND = {(e.kind, e.expected): e for e in WITHOUT_TRITON if e.group != HONEST}
+OF_EACH_SOURCE = {re.sub(r"_\d+$", "", name): name for name, e in ENTRIES.items() if e.kind == "CUDA"}
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("entry", [e for e in ENTRIES.values() if e.group != HONEST and "import triton" not in e.text])
+@pytest.mark.parametrize("entry", OF_EACH_KIND.values())
 @pytest.mark.usefixtures("jail")
 def test_attacks_and_mistakes(entry: Entry) -> None:
     verdict = judge_entry(entry)
@@ -100,7 +105,7 @@ def test_attacks_and_mistakes(entry: Entry) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [n for n, e in ENTRIES.items() if e.kind == "CUDA"] + ["v07_autotune", "v28_producer"])
+@pytest.mark.parametrize("name", [*OF_EACH_SOURCE.values(), "v07_autotune", "v28_producer"])
 @pytest.mark.usefixtures("jail")
 def test_honest_kernels_are_not_rejected(name: str) -> None:
     verdict = judge_entry(ENTRIES[name])
