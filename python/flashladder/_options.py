@@ -6,7 +6,6 @@ chosen.window
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 import operator
@@ -38,6 +37,8 @@ ELSEWHERE = {
     "device": "the call runs on the device of the arrays: leave it out",
 }
 
+BEYOND_SINGLE = (2 - 2.0**-24) * 2.0**127  # from here on fp32 rounds to infinity
+BELOW_SINGLE = 2.0**-150  # and up to here to 0
 
 ARGUMENT_ERRORS = (TypeError, ValueError, NotImplementedError)
 
@@ -207,11 +208,10 @@ def scale_of(scale: float | None) -> float:
 
 
 def _single(scale: float) -> float:
-    """A scale in fp32, which is 0 only if the scale is."""
-    single = ctypes.c_float(scale).value
-    if not math.isfinite(single) or (scale and not single):
+    """A scale that fp32 rounds to neither infinity nor 0. torch.compile traces this, so it calls no ctypes."""
+    if not abs(scale) < BEYOND_SINGLE or (scale and abs(scale) <= BELOW_SINGLE):
         raise ValueError(f"scale is {scale}: a finite number that float32 can hold is needed, or None")
-    return single
+    return scale
 
 
 def size(name: str, value: Any) -> int:

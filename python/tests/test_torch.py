@@ -63,11 +63,12 @@ def test_opcheck_passes() -> None:
     torch.library.opcheck(OPERATOR, (transposed, k, v, True))
 
 
-def test_compile_traces_the_call_as_a_whole() -> None:
+@pytest.mark.parametrize("given", [{"causal": True}, {"scale": -0.2}, {"scale": 0.0}, {"softcap": 5.0}])
+def test_compile_traces_the_call_as_a_whole(given: dict[str, Any]) -> None:
     q, k, v = tensors()
-    call = torch.compile(lambda q: fl.attention(q * 2, k, v, causal=True) + 1, fullgraph=True, backend="aot_eager")
+    call = torch.compile(lambda q: fl.attention(q * 2, k, v, **given) + 1, fullgraph=True, backend="aot_eager")
     with torch.no_grad():
-        assert torch.equal(call(q), fl.attention(q * 2, k, v, causal=True) + 1)
+        assert torch.equal(call(q), fl.attention(q * 2, k, v, **given) + 1)
 
 
 def test_heads_before_rows_need_no_copy() -> None:
