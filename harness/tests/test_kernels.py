@@ -171,11 +171,15 @@ def test_lengths_pages_and_masks(kernel: str, arguments: str) -> None:
         assert record["check"]["rows"] == 70 + 3 + 9 + 66 + 5 + 2
 
 
-SMALLEST = {MMA_SYNC: ("FP16,256,64,16", "FP16,128,128,32", "FP16,192,64"), CP_ASYNC: ("FP16,128,16,64,2",)}
+SMALLEST = {
+    MMA_SYNC: ("FP16,256,64,16", "FP16,128,128,32", "FP16,192,64"),
+    CP_ASYNC: ("FP16,128,16,64,2",),
+    MMA_GRADIENTS: ("FP16,128,64,64,4", "FP16,64,64,128", "FP16,128,64,64,4):backward_mma_sync+dq_sums+in_order"),
+}
 
 
 @pytest.mark.parametrize("arch", ["sm_86", "sm_89"])
-@pytest.mark.parametrize("kernel", [MMA_SYNC, CP_ASYNC])
+@pytest.mark.parametrize("kernel", SMALLEST)
 def test_every_head_size_fits_a_gpu_with_99_KB(kernel: str, arch: str) -> None:
     """On emulated GPUs with the limits of real ones. A message states the bytes of what does not fit."""
     emulated, program = ROOT / "bin/emulated-gpu", str(program_of(kernel))
