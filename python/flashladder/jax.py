@@ -107,8 +107,8 @@ def _keep(q: Any, k: Any, v: Any, chosen: Options) -> Any:
 
 def _workspace_words(blocks: int, d_head: int) -> int:
     """float32 of the workspace, enough for fl_query_backward(): of blocks of 128 rows sums, log-sum-exp and delta, and
-    turns of blocks of 64. A kernel with blocks of 64 rows needs no more."""
-    return blocks * 128 * (d_head + 2) + -(-blocks // 2) * 4 + 4
+    of blocks of 64 eight turns. A kernel with blocks of 64 rows needs no more."""
+    return blocks * (128 * (d_head + 2) + 16) + 4
 
 
 def _backward(chosen: Options, kept: Any, cotangents: Any) -> Any:
@@ -117,7 +117,7 @@ def _backward(chosen: Options, kept: Any, cotangents: Any) -> Any:
 
     def gradients(dout: Any, *tensors: Any) -> Any:
         batch, rows, heads, _ = tensors[0].shape
-        return _gradients(dout, tensors, chosen, batch * heads * -(-rows // 128), {})
+        return _gradients(dout, tensors, chosen, heads * (batch * rows // 128 + batch), {})
 
     return _with_lse(kept, cotangents, scale_of(chosen.scale), attend, gradients)
 
@@ -136,7 +136,7 @@ def _with_lse(kept: Any, cotangents: Any, scale: float, attend: Any, gradients: 
 
 
 def _gradients(dout: Any, tensors: Any, chosen: Options, blocks: int, more: dict[str, int]) -> tuple[Any, Any, Any]:
-    """dq, dk and dv with a workspace of so many blocks of 64 queries. `more`: further attributes."""
+    """dq, dk and dv with a workspace of so many blocks of 128 queries. `more`: further attributes."""
     results = [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in tensors[:3]]
     results.append(jax.ShapeDtypeStruct((_workspace_words(blocks, tensors[0].shape[-1]),), jnp.float32))
     numbers = {"causal": chosen.causal, "deterministic": chosen.ordered, **more}
