@@ -1,7 +1,5 @@
 """A bare machine suffices: headers and tools are those that README asks for and those that we pin, and no others."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The Makefile rebuilds exactly what depends on a change, names what is wrong, and leaves nothing half-made."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Packages that make installs: requirements.lock pins all of them, and a goal fetches only the group that it needs."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -1,7 +1,5 @@
 """The JSON that docs/tools.md promises: each command of json_names.csv prints the names in its row."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

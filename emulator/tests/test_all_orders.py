@@ -1,7 +1,5 @@
 """ptxrun --orders all: how many classes of orders there are, and that all of them run."""
 
-from __future__ import annotations
-
 import math
 import random
 import re

@@ -1,7 +1,5 @@
 """Input that a device would reject is rejected, with the line and the allowed values: sm_90a and tensor maps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

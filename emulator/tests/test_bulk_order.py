@@ -1,7 +1,5 @@
 """When bulk copies land: as late as allowed, and with a schedule seed in any order that is allowed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

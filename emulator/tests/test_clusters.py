@@ -3,8 +3,6 @@
 clusters.cu has the kernels, and records/clusters.csv hashes of what an H200 computed.
 """
 
-from __future__ import annotations
-
 import csv
 import subprocess
 from collections.abc import Callable

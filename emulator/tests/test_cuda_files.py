@@ -1,7 +1,5 @@
 """bin/ptxrun with a CUDA file: which nvcc compiles it, with what flags, and when it is compiled again."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable

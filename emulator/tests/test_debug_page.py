@@ -1,7 +1,5 @@
 """docs/debug-your-kernel.md: its kernel has the findings that the page shows, and its commands run."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

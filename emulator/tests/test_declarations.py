@@ -1,8 +1,6 @@
 """Declarations of modules: names given twice, alignments, textures, rejected entries next to others, variables,
 limits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Memory of cuMemAlloc(): what uses it before something writes it, or while the launch before may still write it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

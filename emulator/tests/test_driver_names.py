@@ -1,7 +1,5 @@
 """The emulated driver exports every name of NVIDIA's: programs that miss one fall back to the CPU without a message."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """bin/emulated-gpu: findings at the program's own lines, exit statuses, and arguments that are wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

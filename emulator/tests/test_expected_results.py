@@ -1,7 +1,5 @@
 """ptxrun: buffers that hold addresses of buffers, and results compared with a file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`ptxrun --explain` reports for a form: its bits, its operation, its limits."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

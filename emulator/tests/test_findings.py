@@ -1,7 +1,5 @@
 """Every class of finding: a small PTX that has the defect, and a twin that is just legal and must stay silent."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Functions that are called: parameters, results, recursion, calls by address, lanes that part around and in them."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

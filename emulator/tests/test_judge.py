@@ -1,7 +1,5 @@
 """Recordings of what reaches a GPU, their replays on other inputs, and the jail that a submission runs in."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

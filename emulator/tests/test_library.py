@@ -1,7 +1,5 @@
 """lib/libflemu.so with emu.h: what a C program needs, what the library exports, and buffers one by one."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """ptxrun --orders all and the memory model of PTX: which values threads can read from each other in global memory."""
 
-from __future__ import annotations
-
 import random
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Memory that a launch takes: only what threads touch of a large local memory, and no more than a device gives."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """mma.sync: the sums of an H200's tensor cores, bit for bit, as mma.h200.csv holds them."""
 
-from __future__ import annotations
-
 import csv
 import functools
 from pathlib import Path

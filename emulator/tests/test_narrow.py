@@ -4,8 +4,6 @@ Values and scales are small powers and sums of few bits, so that float64 has eac
 sums is tested with tcgen05.mma, which has the same functions (test_tcgen05.py).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

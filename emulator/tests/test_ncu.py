@@ -4,8 +4,6 @@ The record holds, by opcode of the machine code for sm_90, the sums of ncu's sou
 Choices of ptxas are not compared: moves, addresses, loop control and polls.
 """
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

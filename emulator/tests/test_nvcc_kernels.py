@@ -1,7 +1,5 @@
 """Kernels that nvcc makes from ordinary CUDA run and are right; what the emulator does not know is refused by name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every opcode form against the vectors of opcodes_*.py: random and edge values, widths and rounding modes."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import subprocess

@@ -1,8 +1,6 @@
 """The order of CTAs and warps: the same with any number of host threads, fair to those that poll, and named where
 nobody can continue."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

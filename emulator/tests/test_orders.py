@@ -1,7 +1,5 @@
 """The statement of one run about all interleavings of its warps and copies: docs/internals.md."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/emulator.md states the limits that the emulator prints, and its counts are those of the records."""
 
-from __future__ import annotations
-
 import csv
 
 import pytest

@@ -1,7 +1,5 @@
 """A warp that polls an mbarrier: it sleeps until its phase is complete, and only polls that say something count."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

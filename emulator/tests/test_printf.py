@@ -1,7 +1,5 @@
 """Device printf: what a host's printf() makes of the same format and arguments, and the number of arguments."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Forms that the emulator accepts and rejects, compared with ptxas: arithmetic, comparisons, conversions and votes; and
 the order of modifiers."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Sequence

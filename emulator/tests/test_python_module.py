@@ -1,7 +1,5 @@
 """lib/emu.py: arguments of every kind reach the kernel, arrays come back, findings are exceptions."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import subprocess

@@ -1,7 +1,5 @@
 """Random programs: a race is reported where happens-before, found apart, says that there is one, and nowhere else."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 emulator/suite/README.md tells where each comes from.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

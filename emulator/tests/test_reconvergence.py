@@ -1,7 +1,5 @@
 """Lanes of a warp that have parted wait for the others where an instruction needs them, and none of them starves."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

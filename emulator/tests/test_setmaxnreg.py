@@ -1,7 +1,5 @@
 """setmaxnreg: warps take registers once others have given some back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

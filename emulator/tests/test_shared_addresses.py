@@ -1,7 +1,5 @@
 """Addresses in shared memory: the first one, static and dynamic variables, and the rank of the CTA."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

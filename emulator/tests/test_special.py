@@ -1,7 +1,5 @@
 """ex2, rcp and div for an eighth of all arguments, another one each time: sums over an H200's outputs, and a CRC."""
 
-from __future__ import annotations
-
 import csv
 import random
 import subprocess

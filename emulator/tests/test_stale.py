@@ -4,8 +4,6 @@ Each litmus program runs under many seeds. What PTX forbids must never be seen; 
 emulator shows.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import emu

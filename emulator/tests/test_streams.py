@@ -1,7 +1,5 @@
 """Operations of two streams that nothing orders, though they run one after the other here: races between them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -5,8 +5,6 @@ interleavings run), cuda/ (calls nvcc) and tool/ (ptxrun). The machine includes 
 that it tells the checks (check/events.h).
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from functools import cache

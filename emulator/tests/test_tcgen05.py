@@ -4,8 +4,6 @@ A program copies bytes to shared memory, executes the statements of a case, and 
 are small, so that float64 has each sum exactly; test_sums has those that are cut.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """cp.async.bulk.tensor: boxes at and beyond the edges of a tensor, pixels, and maps that the driver refuses."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

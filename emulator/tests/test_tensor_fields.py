@@ -1,7 +1,5 @@
 """Tensor maps that a kernel makes: fields that are right, those that no driver would take, and the checks around."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

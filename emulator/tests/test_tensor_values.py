@@ -1,7 +1,5 @@
 """Copies through tensor maps: bits, fill and corners as an H200 has them, records/tensor_copies.h200.csv."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Textures and surfaces compared with the formulas of the CUDA C++ Programming Guide, "Texture Fetching"."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

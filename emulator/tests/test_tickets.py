@@ -1,8 +1,6 @@
 """CTAs that draw tickets, or combine partial results, work on all threads of the host. The output is the same on any
 number of threads, except for which access of a race comes second."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Output of --trace and --counters: stable, and correct on a program small enough to count by hand."""
 
-from __future__ import annotations
-
 import csv
 import re
 import subprocess

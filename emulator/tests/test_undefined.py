@@ -1,7 +1,5 @@
 """Values that nothing gave are followed: silent where they are dropped, and a finding where they matter."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 The versions are closed: their code hashes show that they have not changed. harness/tests/ runs the other kernels.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from dataclasses import asdict

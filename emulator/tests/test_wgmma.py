@@ -3,8 +3,6 @@
 The emulator runs the PTX of the very kernels that ran on the GPU.
 """
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """wgmma of every number of columns, type, layout, sign and scale-d, against NumPy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

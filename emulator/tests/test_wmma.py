@@ -1,7 +1,5 @@
 """wmma: products of matrices in memory, over shapes, types, layouts, strides and spaces; what they say when wrong."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 from pathlib import Path

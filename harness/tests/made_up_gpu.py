@@ -1,7 +1,5 @@
 """bin/v01 as a person would run it, without a GPU or with the made-up driver of faulty_cuda.c."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -4,8 +4,6 @@ What a kernel or a library can do to a harness is public: docs/measuring.md name
 made-up GPU do the same (faulty_cuda.c), for bin/v01, which computes everything right without it.
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -3,8 +3,6 @@
 The executables and the library reject such arrays in host memory, so these launches fill serving_args themselves.
 """
 
-from __future__ import annotations
-
 import ctypes
 import re
 from itertools import chain, pairwise, product

@@ -3,8 +3,6 @@
 The fake driver (faulty_cuda.c) replaces libcuda.so.1, so that every exit status is seen without a GPU.
 """
 
-from __future__ import annotations
-
 import csv
 import datetime
 import io

@@ -3,8 +3,6 @@
 flash_forward takes 0.8 ms where the L2 holds its tensors and 1 ms where it does not.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """--trace-events: a trace whose rows are CTAs, warps, copies and mbarriers, and errors where it cannot be written."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Headers of emulator, runtime and harness: each compiles alone, and no function is public without a user."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections import Counter, defaultdict

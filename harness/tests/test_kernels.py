@@ -4,8 +4,6 @@ version of the backward pass and of fp8 once. All rows are compared with float64
 Rows past the end of a sequence hold NaN, and a write to them is a finding or a stray.
 """
 
-from __future__ import annotations
-
 import json
 from itertools import cycle, pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """bin/peak and bin/pipes on a fake GPU: how fast wgmma runs, and what instructions, copies and launches cost."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """bin/peers/fa3 on the made-up GPU, with kernels of fake_fa3.c instead of FlashAttention-3's."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Versions for sm_90a alone, on the emulator and on made-up GPUs: who runs them, and what their tensor maps say."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

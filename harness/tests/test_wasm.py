@@ -3,8 +3,6 @@
 It needs `make build/wasm/emulator.wasm`, and the wasmtime that is installed with its compiler.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import json

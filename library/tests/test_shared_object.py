@@ -1,7 +1,5 @@
 """lib/libflashladder.so as a file, its header, and the example and the page that show how it is used."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Numbers that are added to the scores, and masks: each kernel against float64 on the emulator."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -3,8 +3,6 @@
 gpu_arrays.py asks the real one, on a GPU.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from typing import Any

@@ -3,8 +3,6 @@
 Heads are side by side in memory, so an element too many of a row is the first one of the next head, here a NaN.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

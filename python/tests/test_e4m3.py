@@ -1,7 +1,5 @@
 """attention_e4m3() on the emulator: NumPy arrays of float8_e4m3fn, scales, both sums, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Caches of float8_e4m3fn, on a GPU or the emulator: results against float64 of the same bytes, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

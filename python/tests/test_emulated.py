@@ -1,7 +1,5 @@
 """attention() on the emulator, through the library: results against float64, and what the library refuses."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

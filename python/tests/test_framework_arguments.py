@@ -1,7 +1,5 @@
 """Wrong arguments of the functions for PyTorch and JAX: an error that names the argument, as its caller does."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The examples that need PyTorch, small, on the emulator. test_zigzag.py checks the ring where there is no PyTorch."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The Python of docs/frameworks.md runs, block after block."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 test_torch.py asks the real one for results, where it is installed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Arguments that the package passes to the library: addresses, strides, types, streams. The library writes it down."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import math

@@ -1,7 +1,5 @@
 """The foreign function for JAX, on the CPU: in and out of jit, under vmap, errors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

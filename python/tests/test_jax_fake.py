@@ -1,7 +1,5 @@
 """flashladder.jax on fake JAX: what it registers and hands to XLA. test_jax.py asks the real one for results."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any

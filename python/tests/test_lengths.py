@@ -3,8 +3,6 @@
 Rows past every length, rows between sequences and unused pages are NaN, so that one row too many is noticed.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any, NamedTuple
 

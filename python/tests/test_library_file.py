@@ -1,7 +1,5 @@
 """Loading libflashladder.so: which file, what is rejected, and that Python's structs are those of the header."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Arguments that callers have in other forms than the kernels read: each gives the result of the plain form."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

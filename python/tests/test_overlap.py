@@ -1,7 +1,5 @@
 """Arrays that share memory: against sets of addresses, and NumPy's own answer for views of one buffer."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

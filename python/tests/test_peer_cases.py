@@ -3,8 +3,6 @@
 gpu_serving.py computes all of them on a GPU. Rows past every length and unused pages are NaN.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import defaultdict

@@ -3,8 +3,6 @@
 Rows past every length and unused pages are NaN.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

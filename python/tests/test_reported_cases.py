@@ -4,8 +4,6 @@ Each test names the rule that the result has to follow. test_needless_rejections
 test_torch_derivatives.py what needs PyTorch.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

@@ -1,7 +1,5 @@
 """The programs of python/tools/ that run many random problems, here with few of them on the emulator."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from typing import Any

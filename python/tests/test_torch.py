@@ -1,7 +1,5 @@
 """The operator for PyTorch, on a GPU or in host memory: opcheck, torch.compile, errors, PyTorch's attention on it."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 from unittest.mock import Mock

@@ -1,7 +1,5 @@
 """Masks, biases and other sizes of heads from PyTorch, on the CPU or a GPU."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Derivatives in PyTorch: each argument and output that can carry a gradient carries one, or a message names it."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

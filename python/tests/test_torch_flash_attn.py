@@ -1,7 +1,5 @@
 """flash-attention's names over the kernels: each argument has its effect or is refused by its name."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

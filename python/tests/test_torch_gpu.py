@@ -1,7 +1,5 @@
 """Tests that need a GPU: streams, CUDA graphs, inductor, PyTorch's own attention on the kernels, several GPUs."""
 
-from __future__ import annotations
-
 import inspect
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """attn_implementation="flashladder" of Hugging Face transformers, on a tiny model with random weights."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Callable

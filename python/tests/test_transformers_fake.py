@@ -3,8 +3,6 @@
 test_transformers.py runs a real model, where the package is installed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """`make wheel`: what is in the wheel, that its tag is true, that it installs and runs. The build fetches setuptools."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -1,7 +1,5 @@
 """`make wheel FOR=`: what is in it, and that its library computes the same bits, where qemu or Wine is installed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

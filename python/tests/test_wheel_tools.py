@@ -1,7 +1,5 @@
 """The wheel flashladder-tools: what it holds, and that its programs run where there is no checkout."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

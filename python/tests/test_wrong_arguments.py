@@ -1,7 +1,5 @@
 """Wrong types, values, shapes and strides of every argument: an error that names the argument and the value."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

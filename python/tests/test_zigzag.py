@@ -1,7 +1,5 @@
 """The ring of examples/context_parallel.py in NumPy: who sees what, and one attention from many partial ones."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -6,8 +6,6 @@ A wrong value raises a TypeError, a ValueError or a NotImplementedError, which n
 not fit, and has one of some words: the value, or the fact about an array that is wrong.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import re

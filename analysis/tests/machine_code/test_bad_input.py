@@ -1,7 +1,5 @@
 """Bad input: each kind has a sentence and a status of its own."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """The baseline for files of anybody: what differs from it, and what is no baseline."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The Chromium of this machine, driven by Playwright, for the tests of pages."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import shutil

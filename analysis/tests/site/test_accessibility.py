@@ -1,7 +1,5 @@
 """Pages of each kind under axe-core, by the rules of WCAG 2.2 at level AA, on a phone and a desktop."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator
 from typing import Any

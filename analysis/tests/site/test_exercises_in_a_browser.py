@@ -1,7 +1,5 @@
 """The exercises in browsers, read from a file: each right answer is accepted, a wrong one refused; progress stays."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

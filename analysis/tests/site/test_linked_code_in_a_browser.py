@@ -1,7 +1,5 @@
 """A version's page in browsers: a line of SASS, PTX or CUDA lights its lines of the others, by pointer and by key."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The machine in browsers, read from a file: a link leads to its step, steps lead on and back, PTX can be broken."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

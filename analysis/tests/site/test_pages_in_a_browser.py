@@ -3,8 +3,6 @@
 Each page is opened at the width of a phone and of a desktop, light and dark. The screenshots stay in build/screens/.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

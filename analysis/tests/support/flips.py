@@ -3,8 +3,6 @@
 flipped(config, "tickets")     # the configuration without tickets, or the sentence of the rule that it breaks
 """
 
-from __future__ import annotations
-
 from analysis.ladder.config import FIELDS, TYPES, ConfigError, Dtype, KernelConfig
 
 HALVED = ("d_head", "B_r", "B_c", "n_warps")

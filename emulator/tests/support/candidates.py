@@ -4,8 +4,6 @@ text = candidates()                        # "add.rn.ftz.f32 %f1, %f2, %f3;" and
 refused = refused_by_ptxas(text, "sm_90", folder)
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

@@ -5,8 +5,6 @@ check_reported(Defect("race", "two stores", "<<||bar.sync 0;\\n>>st.shared.u32 [
 In `<<A||B>>` the program has A and its twin B. A row with --schedule has the order in which the defect shows.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from pathlib import Path

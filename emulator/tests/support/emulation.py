@@ -4,8 +4,6 @@ batch = Batch([Case("add.s32", "add.s32 %d, %a, %b;", {"a": a, "b": b}, {"d": a 
 outcome = batch.run(tmp_path)      # name of a case -> what is wrong with it, "" where nothing is
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 encode((1, 3), SINGLE, "rz")  # bits of the float32 next to a third, towards zero
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

@@ -4,8 +4,6 @@ table = read_forms()                      # rows of `ptxrun --forms`
 unused = missing(table, ptx_text)         # "cvt rn|rz? ...: rz" for each alternative that no instruction uses
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

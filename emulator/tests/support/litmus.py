@@ -4,8 +4,6 @@ The programs and their names are those of the literature and of NVIDIA's models 
 ptxmemorymodel), written here by memory_model.py's steps.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from support.emulation import entry

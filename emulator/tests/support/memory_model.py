@@ -9,8 +9,6 @@ and `.sys` that the scope is not .gpu. Each thread is a CTA, unless the program 
 outcome is what was read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations, product

@@ -6,8 +6,6 @@ made_up(seed, lenient=True).racy    # the same where a fence counts for threads 
 ptxrun(..., *program.options(program.text()))
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ registers = random_registers("m16n8k16.f16", mmas=4, seed=1)
 fused_sums("m16n8k16.f16", registers)  # bits of D[mma, 16, 8]
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ launch = Launch("v16", seq=512)
 done = launch.run("--orders")
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Defects between the CTAs of a cluster: small programs with one defect each, and their legal twins."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from support.defects import Defect

@@ -1,7 +1,5 @@
 """Races in global memory, in a CTA and between CTAs: small programs with one defect each, and their legal twins."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from support.defects import SHARED, Defect

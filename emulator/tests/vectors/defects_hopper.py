@@ -1,7 +1,5 @@
 """Defects of programs for sm_90a: wgmma, bulk copies, mbarriers that count bytes, setmaxnreg."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from support.defects import MBARRIER, Defect

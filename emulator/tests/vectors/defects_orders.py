@@ -1,7 +1,5 @@
 """Programs that go wrong in rare orders of their warps and copies only, each with its legal twin."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from support.defects import MBARRIER, Defect

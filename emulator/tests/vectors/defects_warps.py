@@ -1,7 +1,5 @@
 """Defects that one CTA without wgmma and TMA can have."""
 
-from __future__ import annotations
-
 from support.defects import MBARRIER, Defect
 
 POINTER = ".param .u64 data"

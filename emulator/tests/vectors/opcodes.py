@@ -1,7 +1,5 @@
 """Inputs and cases that the vectors of all opcodes share: edge values and random ones of each type."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Vectors of what one atomic does to one cell, of cache hints and policies, and of registers that tell the time."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

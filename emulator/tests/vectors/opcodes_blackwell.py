@@ -1,8 +1,6 @@
 """Vectors of what sm_100 and sm_120 add: f32x2, minima of three, f32 with halves, four bytes, numbers of 8, 6 and 4
 bits, stochastic rounding, powers of two, matrices of bytes."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -3,8 +3,6 @@
 Each thread has the word or words number (5 t + 3) mod 128 of the other CTA as its partner's.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Vectors of setp, selp, slct, set and cvt."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 """Vectors of f32, f64, f16 and bf16 arithmetic in every rounding, with ftz, sat, relu, NaN and xorsign.abs, and of the
 approximate functions."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

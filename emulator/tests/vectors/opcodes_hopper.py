@@ -1,7 +1,5 @@
 """Vectors of what sm_90 adds: bulk copies of one dimension, mbarriers that count bytes, elect."""
 
-from __future__ import annotations
-
 import numpy as np
 from support.emulation import THREADS, Array, Case
 from vectors.opcodes import CASES, SIZE, first_input

@@ -1,7 +1,5 @@
 """Vectors of integer, logic, shift and bit-field instructions."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Vectors of mma with f16 sums, tf32, f64, 8-bit floats, integers and bits: matrices from registers, and back."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

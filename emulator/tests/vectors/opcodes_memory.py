@@ -1,7 +1,5 @@
 """Vectors of moves, loads, stores and atomics."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Vectors of cvt: directed roundings, sat, relu, satfinite, tf32, e4m3 and e5m2, and cvt.pack."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

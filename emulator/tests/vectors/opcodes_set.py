@@ -1,7 +1,5 @@
 """Vectors of set, setp of packed types, slct, testp, selp of !p, and predicates that are numbers."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

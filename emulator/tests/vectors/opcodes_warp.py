@@ -1,7 +1,5 @@
 """Vectors of what the lanes of a warp or the threads of a CTA do together: shuffles, votes, matrices, copies, flow."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

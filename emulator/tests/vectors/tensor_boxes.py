@@ -1,7 +1,5 @@
 """Boxes of tensors with one to five dimensions: one program for each, which brings a box and stores it elsewhere."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """wgmma of 8-bit integers, of every number of columns, in one program: A and B are 64 and 256 rows of 32 bytes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ The layouts are the canonical ones of the PTX ISA ("Asynchronous Warpgroup Level
 offset of each element; factors are small integers, so that every sum is exact.
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 
