@@ -81,11 +81,7 @@ def test_usage_errors_are_2() -> None:
     ],
 )
 def test_each_failure_has_its_status(
-    raised: BaseException,
-    status: int,
-    words: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    raised: BaseException, status: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(args: argparse.Namespace) -> int:
         raise raised
@@ -102,12 +98,7 @@ def bare(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["notebooks", "a b"],
-    ],
-)
+@pytest.mark.parametrize("arguments", [["notebooks", "a b"]])
 def test_what_needs_a_package_says_what_to_type_instead(arguments: list[str]) -> None:
     (needs,) = (command.needs for command in COMMANDS if command.name == arguments[0])
     done = bare(*arguments)
@@ -159,13 +150,7 @@ def test_streams_that_are_closed(arguments: str, closed: str, status: int, said:
     assert (done.returncode, done.stderr) == (status, said)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "configs --set all -o {}/out",
-        "ladder --part record -o {}/out",
-    ],
-)
+@pytest.mark.parametrize("command", ["configs --set all -o {}/out", "ladder --part record -o {}/out"])
 def test_what_a_file_holds_is_kept_where_the_disk_is_full(command: str, tmp_path: Path) -> None:
     """Files may have a KiB at most here: a disk that is full fails at the same write."""
     path = next(tmp_path / word.partition("/")[2] for word in command.split() if word.startswith("{}"))

@@ -208,10 +208,7 @@ KNOWN = {
     "sums that land after others of the thread": ([[("land", 0, 1), ("landed", 0, 0), ("land", 0, 1)]], 1),
     "two sums of a thread": ([[("land", 0, 1), ("land", 0, 1)]], 2),
     "a sum that lands after later steps of its thread": ([[("land", 0, 1), ("draw", 0, 1)], [("load", 0, 0)]], 6),
-    "a flag after a sum": (
-        [[("land", 0, 1), ("landed", 0, 0), ("store", 1, 1)], [("await", 1, 1), ("load", 0, 0)]],
-        1,
-    ),
+    "a flag after a sum": ([[("land", 0, 1), ("landed", 0, 0), ("store", 1, 1)], [("await", 1, 1), ("load", 0, 0)]], 1),
     "each stores one and loads the other": ([[("store", 0, 1), ("load", 1, 0)], [("store", 1, 1), ("load", 0, 0)]], 4),
     "each releases one and loads the other": (
         [[("release", 0, 1), ("fence", 0, 0), ("load", 1, 0)], [("store", 1, 1), ("load", 0, 0)]],

@@ -662,12 +662,7 @@ def test_records_of_the_emulator_fit_it_too(options: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "arguments"),
-    [
-        (None, []),
-        (NOISY, ["--timeout", "0.2"]),
-        (SLOW, ["--timeout", "0.2"]),
-    ],
+    ("how", "arguments"), [(None, []), (NOISY, ["--timeout", "0.2"]), (SLOW, ["--timeout", "0.2"])]
 )
 def test_the_page_about_trouble_quotes_the_messages(driver: str, how: str | None, arguments: list[str]) -> None:
     done = run(*arguments) if how is None else on_fake(driver, how, *arguments)

@@ -82,10 +82,7 @@ def test_pairs_of_ctas_where_the_number_of_q_blocks_is_even(fa3: Path, driver: s
 
 @pytest.mark.parametrize(
     ("arguments", "kernel"),
-    [
-        (("--causal",), "fp16_d128_causal_x1"),
-        (("--d-head", "256", "--dtype", "bf16"), "bf16_d256_full_x2"),
-    ],
+    [(("--causal",), "fp16_d128_causal_x1"), (("--d-head", "256", "--dtype", "bf16"), "bf16_d256_full_x2")],
 )
 def test_a_kernel_that_was_not_built_is_named(fa3: Path, driver: str, arguments: tuple[str, ...], kernel: str) -> None:
     missing = run(fa3, driver, *SMALL, *arguments)
@@ -128,8 +125,7 @@ def test_a_launch_that_fails_ends_with_3_and_the_library_s_reason(fa3: Path, dri
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("--config", "all"), ("--list",), ("--info",), ("--dump", "x"), ("--backend", "emu")],
+    "arguments", [("--config", "all"), ("--list",), ("--info",), ("--dump", "x"), ("--backend", "emu")]
 )
 def test_what_a_peer_lacks_is_refused(fa3: Path, driver: str, arguments: tuple[str, ...]) -> None:
     done = run(fa3, driver, *arguments)

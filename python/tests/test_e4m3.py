@@ -122,11 +122,7 @@ def test_the_output_is_e4m3() -> None:
     [
         ({"k_scale": 0}, ValueError, "k_scale is 0"),
         ({"v_scale": float("nan")}, ValueError, "v_scale is nan"),
-        (
-            {"q_scale": np.array([1, 1, -1, 1], np.float32)},
-            ValueError,
-            r"q_scale\[2\] -1: must be positive and finite",
-        ),
+        ({"q_scale": np.array([1, 1, -1, 1], np.float32)}, ValueError, r"q_scale\[2\] -1: must be positive and finite"),
         ({"window": (3, 0)}, TypeError, "window"),
         ({"o_scale": 1.0}, ValueError, "o_scale is for O of float8_e4m3fn: dtype is 'bfloat16'"),
         ({"dtype": "float8_e4m3fn", "o_scale": float("inf")}, ValueError, "o_scale is inf"),

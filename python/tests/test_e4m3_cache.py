@@ -105,11 +105,7 @@ def test_NaN_reaches_what_sees_it_alone(version: str) -> None:
     ("change", "error", "words"),
     [
         ({"k_scale": 0.0}, ValueError, "k_scale is 0.0: it must be a positive number"),
-        (
-            {"sinks": torch.zeros(HEADS, device=DEVICE)},
-            NotImplementedError,
-            "sinks: cannot be combined with kv_dtype",
-        ),
+        ({"sinks": torch.zeros(HEADS, device=DEVICE)}, NotImplementedError, "sinks: cannot be combined with kv_dtype"),
     ],
 )
 def test_bad_input_gets_a_sentence(change: Any, error: type[Exception], words: str) -> None:

@@ -182,12 +182,7 @@ BAD: list[tuple[str, tuple[Any, Any, Any], dict[str, Any], str]] = [
     ("tiny scale", (host(), host(), host()), {"scale": 1e-60}, "scale is 1e-60: a finite number that float32 can hold"),
     ("-inf", (host(), host(), host()), {"scale": -math.inf}, "scale is -inf: a finite number"),
     ("soft cap", (host(), host(), host()), {"softcap": math.inf}, "softcap is inf: it must be positive and finite"),
-    (
-        "long",
-        (host(), host(), host()),
-        {"seqlens_k": 10**12},
-        r"seqlens_k is 1000000000000: it must be from 0",
-    ),
+    ("long", (host(), host(), host()), {"seqlens_k": 10**12}, r"seqlens_k is 1000000000000: it must be from 0"),
     (
         "heads first",
         (host((2, 3, 4, 64)), host((2, 2, 5, 64)), host((2, 2, 5, 64))),
@@ -220,12 +215,7 @@ BAD: list[tuple[str, tuple[Any, Any, Any], dict[str, Any], str]] = [
     ("rows meet", (host(), host(), host()), {"out": strided(5 * 4 * 64, 4 * 64, 56)}, "so that rows of it overlap"),
     ("heads in turn", (host(), host(), host()), {"out": strided(5 * 4 * 64, 64, 64)}, "so that rows of it overlap"),
     ("field", (host(), FIELD, host()), {}, r"k has strides of \(3840, 768, 192, 3\) bytes, which are not multiples of"),
-    (
-        "stream",
-        (host(), host(), host()),
-        {"stream": 1},
-        "stream is 1, but the arrays are in host memory",
-    ),
+    ("stream", (host(), host(), host()), {"stream": 1}, "stream is 1, but the arrays are in host memory"),
     ("no address", (host(), host(), host()), {"stream": -1}, "stream is -1: the address of a CUstream is needed"),
     ("long address", (host(), host(), host()), {"stream": 2**64}, "stream is 18446744073709551616: the address"),
     (

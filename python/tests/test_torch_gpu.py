@@ -10,10 +10,7 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed, and make check does without it")
 from flashladder import torch as fl  # noqa: E402
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
 SECOND = 2_000_000_000  # cycles: a second on every GPU
 
 

@@ -77,11 +77,7 @@ def test_records_replace_the_rows_of_what_ran(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [
-        ([], "names no kernel"),
-        (["v99"], "v99: is missing; run `make v99`"),
-        (["kernel.cu"], "expected a PTX file"),
-    ],
+    [([], "names no kernel"), (["v99"], "v99: is missing; run `make v99`"), (["kernel.cu"], "expected a PTX file")],
 )
 def test_wrong_subjects(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["redundant", *arguments]) == 2

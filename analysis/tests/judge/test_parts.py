@@ -128,8 +128,7 @@ $L:
 
 
 @pytest.mark.parametrize(
-    ("text", "decided"),
-    [("@%p1 st", False), ("@%p2 st", True), ("[%rd2+8]", True), ("[%rd2+12]", False)],
+    ("text", "decided"), [("@%p1 st", False), ("@%p2 st", True), ("[%rd2+8]", True), ("[%rd2+12]", False)]
 )
 def test_what_the_data_decides(text: str, decided: bool) -> None:
     lines = kernel_lines(PTX, "f")

@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
-from analysis.ladder.headers import (
-    kernel_files,
-    load,
-    load_all,
-    load_chosen,
-    parse_header,
-)
+from analysis.ladder.headers import kernel_files, load, load_all, load_chosen, parse_header
 
 GOOD = """/* v10 - peel the first KV block
  *

@@ -193,14 +193,7 @@ def test_an_exercise_from_its_first_call_to_its_last(apart: Path, capsys: pytest
     assert exercises.state_of(exercises.find("6")) == "begun", "the file has changed since"
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        "99",
-        "abc",
-        "",
-    ],
-)
+@pytest.mark.parametrize("number", ["99", "abc", ""])
 def test_a_number_that_is_none_is_named(number: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["exercise", "--", number]) == 2
     assert f"N={number}: must be from 1 to {len(EXERCISES)}" in capsys.readouterr().err

@@ -9,14 +9,7 @@ from analysis.__main__ import main
 from analysis.files import root
 from analysis.ladder.config import parse_short_form
 from analysis.ladder.headers import load
-from analysis.machine_code.bounds import (
-    ESTIMATES,
-    bound_table,
-    cost_of,
-    loop_bound,
-    waits_of,
-    widths_of,
-)
+from analysis.machine_code.bounds import ESTIMATES, bound_table, cost_of, loop_bound, waits_of, widths_of
 from analysis.machine_code.loops import parts_of
 from analysis.machine_code.opcodes import PIPE_OF
 from analysis.machine_code.regions import Graph, Parts, kv_loops, split, split_at

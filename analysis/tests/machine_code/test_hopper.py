@@ -18,12 +18,7 @@ from analysis.machine_code.regions import Graph, split_at
 from analysis.machine_code.sass import Listing, parse_listing
 from analysis.machine_code.warp_roles import roles_in
 from analysis.machine_code.wgmma_rates import read_rates
-from analysis.tests.support.compiled import (
-    assembled,
-    cubin,
-    disassembly,
-    listing,
-)
+from analysis.tests.support.compiled import assembled, cubin, disassembly, listing
 from analysis.tests.support.hopper import every_wgmma, life_ranges, other_operands
 
 

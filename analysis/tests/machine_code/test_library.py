@@ -8,11 +8,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.errors import NOTHING_BELOW
-from analysis.machine_code.library import (
-    Figures,
-    follows_code,
-    pair_kernels,
-)
+from analysis.machine_code.library import Figures, follows_code, pair_kernels
 from analysis.tests.support.compiled import cubin
 
 PLAIN = Path(__file__).parents[1] / "fixtures/code/plain.cu"

@@ -10,15 +10,7 @@ from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.headers import load
 from analysis.machine_code import loops, regions
-from analysis.machine_code.loops import (
-    REST,
-    Part,
-    Problem,
-    find,
-    loops_of,
-    parts_of,
-    read_loops,
-)
+from analysis.machine_code.loops import REST, Part, Problem, find, loops_of, parts_of, read_loops
 from analysis.machine_code.regions import Graph, split
 from analysis.machine_code.sass import Listing, parse_listing
 from analysis.machine_code.subjects import resolve, start

@@ -14,13 +14,7 @@ from analysis.machine_code.control import inconsistencies
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.names import config_of
 from analysis.machine_code.regions import Graph
-from analysis.machine_code.sass import (
-    Control,
-    format_listing,
-    parse_listing,
-    select,
-    with_control,
-)
+from analysis.machine_code.sass import Control, format_listing, parse_listing, select, with_control
 from analysis.machine_code.toolkit import find_tool
 from analysis.tests.support.compiled import ARCHS, cubin, listing, listings
 

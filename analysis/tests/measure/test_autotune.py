@@ -155,10 +155,7 @@ def test_a_search_that_was_killed_goes_on(
 
 
 def test_the_budget_ends_the_search(
-    fake: Callable[..., FakeBin],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    fake: Callable[..., FakeBin], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The clock is read three times for each kernel, and goes on by a second each time."""
     fake({form: 1000.0 + 60 * index for index, form in enumerate(SHAPES)})

@@ -68,7 +68,7 @@ def test_fa3_is_an_executable_and_needs_no_pytorch(
     assert main(["bench", "--peers", "fa3", *options, "--json"]) == 0
     found = records.read(out).records
     assert [(r.subject, r.round) for r in found if r.problem.batch == 32] == [
-        *(("v01", 1), ("fa3", 1), ("fa3", 2), ("v01", 2)),
+        *(("v01", 1), ("fa3", 1), ("fa3", 2), ("v01", 2))
     ]
     assert all(record.is_peer == (record.subject == "fa3") for record in found)
     table = [row for row in json.loads(capsys.readouterr().out)["rows"] if row["subject"] == "v01"]

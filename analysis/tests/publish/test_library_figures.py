@@ -37,13 +37,7 @@ RING: dict[str, Any] = {
     "versions": {},
     "command": "examples/context_parallel.py",
 }
-GATHER = {
-    **RING,
-    "ranks": 4,
-    "method": "gather",
-    "ms_parallel": 25.0,
-    "nccl": {"NCCL_VERSION": "2"},
-}
+GATHER = {**RING, "ranks": 4, "method": "gather", "ms_parallel": 25.0, "nccl": {"NCCL_VERSION": "2"}}
 IN_A_ROW = {**GATHER, "calls_in_a_row": 4, "ms_parallel": 22.0, "efficiency": 0.909}
 CHECK: dict[str, Any] = {
     "figure": "check",

@@ -8,14 +8,7 @@ import pytest
 from analysis.files import read_text, root
 from analysis.ladder.headers import load_attention
 from analysis.measure.records import Record, Served, records_in
-from analysis.publish.ranking import (
-    FILE,
-    measured,
-    ranked,
-    ranking_text,
-    scores,
-    with_present_names,
-)
+from analysis.publish.ranking import FILE, measured, ranked, ranking_text, scores, with_present_names
 
 KERNELS = load_attention(root())
 

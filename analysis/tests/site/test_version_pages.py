@@ -8,12 +8,7 @@ from analysis.files import root
 from analysis.ladder.folding import folded_body
 from analysis.ladder.headers import changed_lines
 from analysis.publish.overview import Step, read_steps
-from analysis.site.version_pages import (
-    difference,
-    side_by_side,
-    sides,
-    version_pages,
-)
+from analysis.site.version_pages import difference, side_by_side, sides, version_pages
 
 
 @cache

@@ -13,16 +13,7 @@ from pathlib import Path
 from analysis.files import root
 from analysis.ladder.headers import kernel_files, read_version
 
-LINKED = (
-    "Makefile",
-    "make",
-    "requirements.lock",
-    "common",
-    "emulator",
-    "runtime",
-    "harness",
-    ".venv",
-)
+LINKED = ("Makefile", "make", "requirements.lock", "common", "emulator", "runtime", "harness", ".venv")
 
 
 def checkout(folder: Path, files: Iterable[str], linked: Iterable[str] = (*LINKED, "analysis")) -> Path:
