@@ -27,9 +27,6 @@ nproc paste printf pwd readlink rm rmdir sed sh sleep sort tail tee test touch t
 """
 
 
-# ---- tools -----------------------------------------------------------------------------------------------------------
-
-
 def documented(readme: str) -> list[str]:
     """The tools that README asks for: `… with gcc, g++, make, git and python3 …`."""
     lists = re.findall(r"\bwith ([\w+]+(?:,\s[\w+]+)*\sand\s[\w+]+)", readme)

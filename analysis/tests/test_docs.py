@@ -85,9 +85,6 @@ def test_commands_are_found() -> None:
     assert len(BIN) > 5
 
 
-# ---- make ------------------------------------------------------------------------------------------------------------
-
-
 OTHER_MAKEFILES = ("harness/peers/peers.mk", "emulator/suite/suite.mk")
 
 
@@ -167,9 +164,6 @@ def test_what_needs_a_gpu_is_marked(page: Path, command: str) -> None:
         assert "needs a GPU" in line
 
 
-# ---- python3 -m analysis ---------------------------------------------------------------------------------------------
-
-
 def arguments_of(command: str) -> list[str]:
     words = shlex.split(command.replace("\\", " "))[2:]
     return [word for word in words if not word.startswith("$")]
@@ -204,9 +198,6 @@ def test_commands_that_only_read_run(page: Path, command: str, capsys: pytest.Ca
     assert capsys.readouterr().out
 
 
-# ---- bin/vNN ---------------------------------------------------------------------------------------------------------
-
-
 def executable(command: str) -> list[str]:
     words = shlex.split(command)
     path = root() / words[0]
@@ -234,9 +225,6 @@ def test_cheap_runs_are_right(page: Path, command: str, tmp_path: Path) -> None:
     backend = [] if "--backend" in command else ["--backend", "emu"]
     done = subprocess.run([*executable(command), *backend], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-# ---- links and generated parts ---------------------------------------------------------------------------------------
 
 
 def broken_links(page: Path, text: str) -> list[str]:

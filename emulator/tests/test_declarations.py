@@ -181,8 +181,6 @@ def test_a_refused_entry_leaves_the_others(tmp_path: Path) -> None:
     assert ptxrun(tmp_path / "k.ptx", "--entry", "last", "--arg", "f32:1").returncode == 0
 
 
-# ---- variables -------------------------------------------------------------------------------------------------------
-
 VARIABLES = """
 .const .align 4 .f32 factors[4] = {1.0, -2.0, 0f40400000};
 .global .align 4 .s32 counter = -7;
@@ -244,9 +242,6 @@ def test_what_is_wrong_with_a_variable_is_said(option: tuple[str, str], message:
     (tmp_path / "k.ptx").write_text(entry(READS, ".param .u64 out", directives=VARIABLES))
     done = ptxrun(tmp_path / "k.ptx", "--block", 1, "--arg", "out:u8:8", *option)
     assert done.returncode == 2 and message in done.stderr
-
-
-# ---- limits ----------------------------------------------------------------------------------------------------------
 
 
 def test_an_endless_file_is_refused() -> None:

@@ -30,9 +30,6 @@ def includes(path: Path) -> list[Path]:
     return [(path.parent / name).resolve() for name in re.findall(r'^\s*#include "([^"]+)"', path.read_text(), re.M)]
 
 
-# ---- includes --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_includes_go_down(path: Path) -> None:
     for included in includes(path):
@@ -71,9 +68,6 @@ def test_a_source_includes_its_own_header_first() -> None:
         header = path.with_suffix(".h")
         if path.suffix == ".c" and header.exists():
             assert includes(path)[0] == header, path
-
-
-# ---- symbols ---------------------------------------------------------------------------------------------------------
 
 
 @cache

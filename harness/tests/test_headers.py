@@ -50,9 +50,6 @@ def test_a_header_compiles_alone(header: Path) -> None:
     assert compile_text(f'#include "{name(header)}"\n') == ""
 
 
-# ---- what is defined and used ------------------------------------------------------------------------------
-
-
 def symbols(path: Path) -> list[tuple[str, str]]:
     """Global symbols of an object, kind and name; resolvers of functions for wider vectors left out."""
     lines = subprocess.run(["nm", "-g", path], capture_output=True, text=True, check=True).stdout.splitlines()

@@ -145,8 +145,6 @@ def test_nothing_is_left_on_the_gpu(fa3: Path, driver: str) -> None:
     assert "0 streams, 0 events, 0 pinned, 0 bytes" in done.stderr
 
 
-# ---- the backward pass -----------------------------------------------------------------------------------------------
-
 BF16 = (*ONE, "--dtype", "bf16")
 
 

@@ -15,8 +15,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- the writer ---- */
-
 static void texts(void) {
     static const struct {
         const char *value, *expected;
@@ -56,8 +54,6 @@ static void texts(void) {
     ok(!strcmp(json.text, "[null,null,0.1,1e+300,-9223372036854775808,{}]"), "numbers: %s", json.text);
     json_free(&json);
 }
-
-/* ---- records ---- */
 
 static const struct backend_ops FAKE_OPS = {.name = "gpu"};
 

@@ -27,9 +27,6 @@ def stream(driver: str, how: str, *arguments: str) -> list[str]:
     return [line.split()[0] if not line.startswith("memset") else line.split(" of ")[0] for line in lines]
 
 
-# ---- one sample ------------------------------------------------------------------------------------------------------
-
-
 def test_the_timed_window_holds_the_launch_alone(driver: str) -> None:
     """Neither the flush, the stamps nor the held stream are timed."""
     cold = timing(driver, "", "--runs", "5", "--warmup", "2")
@@ -93,9 +90,6 @@ def test_a_profiler_that_serialises_launches(driver: str) -> None:
     assert 0.2 < serial["wall_s"] - timing(driver, "", "--runs", "3", "--warmup", "0")["wall_s"] < 0.201
 
 
-# ---- the clocks ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("sms", [3, 8])
 def test_the_clock_of_a_sample_is_the_median_of_the_sms(driver: str, sms: int) -> None:
     clocks = [1.5e9 * 0.9**i for i in range(sms)]
@@ -144,9 +138,6 @@ def test_discarded_samples_are_no_part_of_the_measured_time(driver: str) -> None
     measured = timing(driver, "clocks=1500:500", "--min-time", "1")
     assert measured["stop_reason"] == "converged" and 50 <= len(measured["samples_ns"]) <= 53
     assert abs(measured["discarded"] - len(measured["samples_ns"])) <= 1
-
-
-# ---- when to stop ----------------------------------------------------------------------------------------------------
 
 
 def test_warm_up_launches_are_not_samples(driver: str) -> None:
@@ -204,9 +195,6 @@ def test_a_wrong_result_outranks_an_untrusted_time(driver: str) -> None:
     assert "not converged" in done.stderr
 
 
-# ---- the peak of mma.sync --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("sms", [1, 4, 132])
 def test_the_peak_is_that_of_the_device_and_of_the_dtype(driver: str, sms: int) -> None:
     """100 TFLOP/s with fp16 and 80 with bf16, plus 10 us a launch, which a short run would show."""
@@ -220,9 +208,6 @@ def test_the_peak_is_that_of_the_device_and_of_the_dtype(driver: str, sms: int) 
         assert derived["share_of_peak"] == pytest.approx(derived["tflops"] / derived["peak_tflops"], rel=1e-4)
 
 
-# ---- the line of a result --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("times", "words"),
     [
@@ -234,9 +219,6 @@ def test_the_line_of_a_result(driver: str, times: str, words: str) -> None:
     """4 * 2 * 128^3 operations: the checked launch takes the first time. Half of the span of the quartiles is told."""
     done = on_fake(driver, f"times={times}", "--runs", "4", "--warmup", "0")
     assert done.stdout.splitlines()[2].startswith(f"{words} mma.sync peak 100  correct: 256 rows")
-
-
-# ---- the page about testing ------------------------------------------------------------------------------------------
 
 
 def test_the_example_of_the_page_ends_as_it_says(tmp_path: Path) -> None:

@@ -110,8 +110,6 @@ static void served(fl_library *library) {
     right(library, problem, 1, "used lengths, in order");
 }
 
-/* ---- strides ---- */
-
 /* Rows of dQ with gaps of 24 elements, in another order of dimensions; the gaps stay unchanged. */
 static void strides(fl_library *library, const char *version) {
     enum { SEQ = 30, HEADS = 2, D = 64, ROW = D + 24 };
@@ -144,8 +142,6 @@ static bool all_zero(const uint16_t *gradient, size_t count) {
     while (count && !gradient[count - 1]) count--;
     return !count;
 }
-
-/* ---- several lengths ---- */
 
 /* The last sequence has a query and a key less than there are rows: their gradients become 0. */
 static void packed(fl_library *library, int deterministic, const char *version) {
@@ -187,8 +183,6 @@ static void packed(fl_library *library, int deterministic, const char *version) 
     backward_free(&made);
 }
 
-/* ---- nothing to compute ---- */
-
 static void zeros(fl_library *library) {
     enum { ROWS = 3, D = 64 };
     struct backward made;
@@ -205,8 +199,6 @@ static void zeros(fl_library *library) {
     ok(!compute(library, &made), "no sequence: nothing is done");
     backward_free(&made);
 }
-
-/* ---- what is refused ---- */
 
 static void refused(fl_library *library, const struct backward *made, fl_status status, const char *sentence) {
     const fl_status got =

@@ -216,9 +216,6 @@ def test_the_operator_of_the_gradients_knows_its_results_without_memory(package:
     assert operator.name == "flashladder::attention_backward" and tuple(operator.mutates_args) == ()
 
 
-# ---- instead of PyTorch's own ----------------------------------------------------------------------------------------
-
-
 def test_it_takes_the_place_of_the_backward_pass_of_flash_attention(package: Recorded, made: Any) -> None:
     made.fl.register()
     made.torch.originals.clear()

@@ -46,9 +46,6 @@ def heads_first(device: str = "cuda:1") -> tuple[Any, Any, Any]:
     return query, key, value
 
 
-# ---- attention -------------------------------------------------------------------------------------------------------
-
-
 def test_a_call_hands_everything_on(package: Recorded, made: Any, way: str) -> None:
     q, k, v = tensors()
     out, lse = made.fl.attention(q, k, v, causal=True, scale=0.25, return_lse=True, version="v91")
@@ -163,9 +160,6 @@ def test_arguments_are_named(made: Any, way: str) -> None:
             made.fl.attention(*arrays, **options)
 
 
-# ---- scaled_dot_product_attention ------------------------------------------------------------------------------------
-
-
 def test_sdpa_swaps_heads_and_rows(package: Recorded, made: Any) -> None:
     query, key, value = heads_first()
     out = made.fl.scaled_dot_product_attention(query, key, value, scale=0.5, enable_gqa=True)
@@ -202,9 +196,6 @@ def test_sdpa_masks_from_the_first_key_on(package: Recorded, made: Any) -> None:
 def test_sdpa_refuses_by_name(made: Any, options: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         made.fl.scaled_dot_product_attention(*heads_first(), **({"enable_gqa": True} | options))
-
-
-# ---- registered with PyTorch -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -178,9 +178,6 @@ def test_what_is_no_text_of_times(text: str, tmp_path: Path) -> None:
         read_times(tmp_path / "times")
 
 
-# ---- the workflows of examples/ci ------------------------------------------------------------------------------------
-
-
 def steps_of(workflow: str) -> dict[str, str]:
     """The commands of each named step."""
     text = (ROOT / "examples/ci" / workflow).read_text()

@@ -32,9 +32,6 @@ def transcript(start: str) -> str:
     return found
 
 
-# ---- faults seeded into a kernel -------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = checkout(tmp_path_factory.mktemp("debug") / "copy", [KERNEL])
@@ -101,9 +98,6 @@ def test_a_swapped_fragment(seeded: Callable[..., dict[str, object]], copy: Path
     assert "32-39 hold what columns 40-47 should" in first["looks_like"]
     assert "40-47 hold what columns 32-39 should" in first["looks_like"]
     assert transcript("first wrong") in (copy / "said").read_text(), "docs/adding-a-version.md shows another output"
-
-
-# ---- faults seeded into arrays ---------------------------------------------------------------------------------------
 
 
 def made(order: list[int]) -> Blocks:
@@ -215,8 +209,6 @@ def test_a_value_that_would_be_passed_over_is_refused(
     assert main(["debug", "--version", "v04", *options]) == 2
     assert said in capsys.readouterr().err
 
-
-# ---- general attention -----------------------------------------------------------------------------------------------
 
 GENERAL = Problem("attention", "bf16", 2, 4, 150, 64, "normal", causal=True, kv_heads=2, seq_k=198)
 GENERAL_CONFIG = parse_short_form("(BF16, 64, 64, 64, 4): mma_sync+stages_2")

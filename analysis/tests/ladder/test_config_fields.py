@@ -67,8 +67,6 @@ def words() -> list[str]:
     return list(dict.fromkeys(field.word for field in FIELDS.values() if field.word != c.PARENTHESIS))
 
 
-# ---- rules -----------------------------------------------------------------------------------------------------------
-
 FILES = {name: f"common/{'config' if name == 'ladder' else name}_fields.h" for name in FAMILIES}
 CONFIGS = [
     config

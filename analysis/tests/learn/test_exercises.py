@@ -121,9 +121,6 @@ def test_a_prediction_may_miss_by_its_tolerance(tmp_path: Path) -> None:
     assert "too low by more than 10 %" in question.judge(figure * (1 - 1.01 * share)).text
 
 
-# ---- the files of an exercise ----------------------------------------------------------------------------------------
-
-
 def test_every_exercise_has_its_files_and_no_other_is_there() -> None:
     assert [each.number for each in EXERCISES] == list(range(1, len(EXERCISES) + 1)) and len(EXERCISES) >= 15
     folders = sorted(path.name for path in (root() / "exercises").iterdir() if path.name != "solutions")
@@ -148,9 +145,6 @@ def test_a_task_says_everything_and_its_links_lead_somewhere(exercise: Exercise)
         assert (task.parent / link).exists(), link
     for path in re.findall(r"`((?:kernels|common)/[\w.]+)`", text):
         assert (root() / path).exists(), path
-
-
-# ---- setting up and grading on the command line ----------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -216,9 +210,6 @@ def test_another_header_block_is_refused(tmp_path: Path) -> None:
     assert failing(broken) == ("header",) and "must stay that of v00" in broken.lines[0].text
 
 
-# ---- reference and patches -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("patch", "said"),
     [
@@ -230,6 +221,3 @@ def test_another_header_block_is_refused(tmp_path: Path) -> None:
 def test_a_patch_that_does_not_fit_is_refused(patch: str, said: str) -> None:
     with pytest.raises(AnalysisError, match=re.escape(said)):
         apply(patch, "a\nb\nc\n", "p")
-
-
-# ---- make ------------------------------------------------------------------------------------------------------------

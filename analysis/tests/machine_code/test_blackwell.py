@@ -31,9 +31,6 @@ def bound_rows(capsys: pytest.CaptureFixture[str], path: Path, *options: str) ->
     return {row[0]: row for row in csv.reader(capsys.readouterr().out.splitlines())}
 
 
-# ---- operands --------------------------------------------------------------------------------------------------------
-
-
 def test_registers_of_every_form_of_tcgen05_are_those_of_nvdisasm() -> None:
     path = assembled("forms", every_tcgen05(), "sm_103a")
     counted = Counter(text.split()[0].split(".")[0] for text, _ in life_ranges(path) if "TM" in text or "UTC" in text)
@@ -48,9 +45,6 @@ def test_registers_of_products_of_sm_120a_are_those_of_nvdisasm() -> None:
     counted = Counter(text.split(".")[0] for text, _ in life_ranges(path) if "MMA" in text)
     assert counted == {"QMMA": 6, "OMMA": 3}
     assert list(other_operands(path)) == []
-
-
-# ---- roles -----------------------------------------------------------------------------------------------------------
 
 
 def test_loops_and_counts_are_named_by_role(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,9 +86,6 @@ def test_every_tool_reads_sm_120a(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r" OMMA\.SF", printed["live"]) and "most live registers in the loop: " in printed["live"]
     assert re.search(r"^tensor +1 +16 ", printed["bound"], re.MULTILINE)
     assert losses(read_log(assembled("forms", every_warp_product(), "sm_120a").with_suffix(".log"))) == []
-
-
-# ---- bounds ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("defines", "cycles"), [((), 32), (("-DPAIR",), 32)], ids=["one CTA", "two CTAs"])

@@ -155,9 +155,6 @@ def test_files_without_a_kernel_in_common(capsys: pytest.CaptureFixture[str]) ->
     assert "two files are compared" in capsys.readouterr().err
 
 
-# ---- the gate and captures -------------------------------------------------------------------------------------------
-
-
 def rows(path: Path, log: Path) -> list[Row]:
     return rows_of_code(read_log(log.with_suffix(".log")), code_summary(path))
 

@@ -62,9 +62,6 @@ def test_families(opcode: str, row: str) -> None:
     assert family(opcode) == row
 
 
-# ---- commands --------------------------------------------------------------------------------------------------------
-
-
 def test_counts_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "made.sass"
     file.write_text(CODE, encoding="utf-8")

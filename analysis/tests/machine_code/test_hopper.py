@@ -34,9 +34,6 @@ def code(*defines: str) -> Listing:
     return listing(pipeline(*defines), "pipeline")
 
 
-# ---- operands --------------------------------------------------------------------------------------------------------
-
-
 def test_registers_of_every_wgmma_are_those_of_nvdisasm() -> None:
     """Products of all types, from registers and from shared memory, dense and sparse."""
     texts = [text for text, _ in life_ranges(shapes())]
@@ -51,9 +48,6 @@ def test_registers_of_every_wgmma_are_those_of_nvdisasm() -> None:
 def test_registers_of_other_kernels_are_those_of_nvdisasm(source: str, arch: str) -> None:
     """From sm_90 on the text names all of them; on sm_80 the uniform ones of a memory descriptor are hidden."""
     assert list(other_operands(cubin(source, arch))) == []
-
-
-# ---- loops -----------------------------------------------------------------------------------------------------------
 
 
 def roles(*defines: str) -> dict[str, int]:
@@ -71,9 +65,6 @@ def test_loops_are_named_by_role() -> None:
     assert roles() == {"consumer": 6, "producer 1": 4, "producer 2": 1}
     assert roles("-DCOPIES") == {"consumer 1": 6, "consumer 2": 6, "producer 1": 4, "producer 2": 1}
     assert roles("-DPERSISTENT", "-DSLOW") == {"consumer": 6, "producer": 4}
-
-
-# ---- registers by role -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("defines", [(), ("-DCOPIES",), ("-DPERSISTENT", "-DSLOW")], ids=" ".join)
@@ -117,8 +108,6 @@ def test_registers_over_the_limit_are_a_finding() -> None:
     ]
     assert found[1].cells()[-1] == "1 over the limit"
 
-
-# ---- bounds ----------------------------------------------------------------------------------------------------------
 
 RECORD: dict[str, Any] = {
     "device": {"name": "made up", "cc": "9.0"},

@@ -95,9 +95,6 @@ def test_list_and_extract(executable: Path, tmp_path: Path, capsys: pytest.Captu
     assert "--image 7: must be less than 5" in capsys.readouterr().err
 
 
-# ---- sass and cfg ----------------------------------------------------------------------------------------------------
-
-
 def test_sass_of_every_form_is_the_same(executable: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sass", str(cubin("attention.cu", "sm_90"))]) == 0
     from_cubin = capsys.readouterr().out

@@ -101,9 +101,6 @@ def test_a_kernel_without_a_record_is_emulated(monkeypatch: pytest.MonkeyPatch) 
         assert "which of them runs is not recorded" in (loops.note_on(parts) or "")
 
 
-# ---- the record ------------------------------------------------------------------------------------------------------
-
-
 def descent(version: str) -> list[str]:
     """The version, its parent, the parent's parent and so on."""
     parent = load(root(), version).header.parent
@@ -125,9 +122,6 @@ def test_every_version_has_a_record_of_both_architectures() -> None:
         static_stride = "v16" in descent(version)
         of_warps = "16 heads" if static_stride else "every problem"
         assert running.role == of_warps if arch != "sm_90a" else running.role.startswith(regions.CONSUMER)
-
-
-# ---- what the emulator counts ----------------------------------------------------------------------------------------
 
 
 def test_the_emulator_tells_the_copies_of_a_kernel_apart(monkeypatch: pytest.MonkeyPatch) -> None:

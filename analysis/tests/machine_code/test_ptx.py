@@ -92,9 +92,6 @@ def test_embedded_text_is_the_input_of_ptxas(source: str, arch: str) -> None:
         assert [(at.line, at.text) for at in a.statements] == [(at.line, at.text) for at in b.statements]
 
 
-# ---- where PTX is found ----------------------------------------------------------------------------------------------
-
-
 def test_sections(capsys: pytest.CaptureFixture[str]) -> None:
     path = str(cubin("attention.cu"))
     assert main(["ptx", path, "--sections"]) == 0
@@ -106,9 +103,6 @@ def test_sections(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("000000  042f0800")
     assert main(["ptx", path, "--section", ".none"]) == 2
     assert "no section .none; there are .shstrtab" in capsys.readouterr().err
-
-
-# ---- maps and slices -------------------------------------------------------------------------------------------------
 
 
 def test_map_joins_source_ptx_and_sass(capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,8 +158,6 @@ def test_slice_through_matrix_instructions(capsys: pytest.CaptureFixture[str]) -
         "no instruction of (FP16, 128, 64, 64, 4): async+load_0_0_0_tiles begins with wgmma" in capsys.readouterr().err
     )
 
-
-# ---- fuzzing ---------------------------------------------------------------------------------------------------------
 
 PIECES = st.sampled_from(
     (

@@ -74,9 +74,6 @@ def test_control_codes_make_sense(source: str, arch: str) -> None:
     check_control(cubin(source, arch))
 
 
-# ---- grammar ---------------------------------------------------------------------------------------------------------
-
-
 def test_labels_predicates_and_padding() -> None:
     text = listing_of("ISETP.NE.AND P0, PT, R1, RZ, PT", "@!P0 BRA `(.L_x_0)", "EXIT", "BRA `(.L_x_1)", "NOP")
     text = text.replace("        /*0020*/", ".L_x_0:\n        /*0020*/").replace(
@@ -118,9 +115,6 @@ def test_code_and_text_must_agree() -> None:
         with_control(shorter, bf16)
 
 
-# ---- all kernels of a cubin ------------------------------------------------------------------------------------------
-
-
 def test_opcodes_that_are_not_known_are_read_and_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code = "B------:R-:W-:-:S05  "
     loop = [code + line for line in ("FADD R1, R2, R3", "FROB.X R1, R2", "@P0 BRA `(.L_x_0)", "EXIT")]
@@ -133,9 +127,6 @@ def test_opcodes_that_are_not_known_are_read_and_named(capsys: pytest.CaptureFix
     assert 'opcodes not known, read as printed and counted as "other": FROB (1)' in counted.err
     assert main(["bound", str(file), "--csv"]) == 0
     assert "other,1,,,pipe not known" in capsys.readouterr().out
-
-
-# ---- choice ----------------------------------------------------------------------------------------------------------
 
 
 def test_select() -> None:
@@ -153,9 +144,6 @@ def test_select() -> None:
         select([], None, "f")
     with pytest.raises(AnalysisError, match="5 kernels, choose one with --config"):
         select(Cubin.read(cubin("plain.cu")).entries, None, "f")
-
-
-# ---- fuzzing ---------------------------------------------------------------------------------------------------------
 
 
 @given(st.data())

@@ -91,8 +91,6 @@ def test_text_diff() -> None:
     assert [line for line in renamed if line[0] in "+-"] == ["+ IADD3 R, R, 0x1, RZ", "- @P BRA <-3>", "+ @P BRA <-4>"]
 
 
-# ---- control codes ---------------------------------------------------------------------------------------------------
-
 CODES = ("B------:R-:W-:-:S02", "B0-----:R-:W1:-:S04", "B------:R-:W-:Y:S05", "B------:R-:W-:-:S05")
 
 
@@ -146,9 +144,6 @@ def test_changed_stalls_of_a_cubin_are_a_difference(tmp_path: Path, capsys: pyte
     assert f"{added} control codes differ: {added} stall counts" in out
 
 
-# ---- which config ----------------------------------------------------------------------------------------------------
-
-
 def test_pair_uses_the_later_config_where_the_earlier_supports_it() -> None:
     v01, v02 = load(root(), "v01"), load(root(), "v02")
     own = pair_configs(v01, v02)
@@ -160,9 +155,6 @@ def test_pair_uses_the_later_config_where_the_earlier_supports_it() -> None:
     assert both.rule == "both sides: the config of v01"
     wanted = parse_short_form("(FP16, 128, 64, 64, 4): load_0_0_0_tiles")
     assert pair_configs(v01, v02, wanted).a == wanted
-
-
-# ---- command ---------------------------------------------------------------------------------------------------------
 
 
 def test_command_on_cubins(capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,9 +95,6 @@ def test_bank_conflicts_are_those_of_the_emulator() -> None:
     assert all(cycles > 28 for cycles in loads("v01"))
 
 
-# ---- kernels that are not ours ---------------------------------------------------------------------------------------
-
-
 def foreign(version: str, arch: str, launch: Foreign) -> Foreign:
     """The facts of a version's launch when it is treated as a foreign kernel."""
     if not (root() / f"build/{version}/{arch}.cubin").exists():

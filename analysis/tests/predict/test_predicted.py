@@ -40,9 +40,6 @@ def run(*arguments: str) -> int:
     return main(["predict", *arguments])
 
 
-# ---- bad input -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -60,9 +57,6 @@ def test_bad_input_is_named(
     monkeypatch.chdir(root())
     assert run(*arguments) == 2
     assert said in capsys.readouterr().err
-
-
-# ---- what is printed -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
@@ -123,9 +117,6 @@ def test_the_copies_of_a_foreign_kernel(own: bool, said: str, capsys: pytest.Cap
     assert (cycles > 600) == own  # the latency of a copy
 
 
-# ---- the descriptions ------------------------------------------------------------------------------------------------
-
-
 def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
     path = tmp_path / "machines.csv"
     text = machines.machines_path().read_text()
@@ -157,15 +148,9 @@ def test_a_description_that_is_wrong_is_named(
         read_machine.cache_clear()
 
 
-# ---- tiles -----------------------------------------------------------------------------------------------------------
-
-
 def test_tiles_are_read_as_they_are_written() -> None:
     text = (root() / "regs/tiles.csv").read_text()
     assert tiles_text(parse_tiles(text, "tiles.csv").values()) == text
-
-
-# ---- the validation --------------------------------------------------------------------------------------------------
 
 
 def made(per_pass: float, version: str = "v16") -> Tiles:

@@ -38,9 +38,6 @@ def ends(ratios: Sequence[str]) -> tuple[str, str]:
     return str(low), str(high)
 
 
-# ---- internals.md ----------------------------------------------------------------------------------------------------
-
-
 def percent(error: float) -> str:
     return f"{100 * abs(error):.1f} %"
 
@@ -96,9 +93,6 @@ def test_predict_states_the_errors_of_other_kernels() -> None:
     of = {how: kinds.count(how) for how in ("measured", "published", "fitted", "assumed")}
     assert f"{of['measured']} numbers are measured, {of['published']} are published" in text
     assert f"{of['fitted']} are fitted and {of['assumed']} are assumed" in text
-
-
-# ---- other pages -----------------------------------------------------------------------------------------------------
 
 
 def test_general_attention_has_the_recorded_errors_of_fp8() -> None:

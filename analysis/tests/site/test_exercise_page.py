@@ -51,8 +51,6 @@ def test_the_page_fetches_nothing_and_its_data_is_json() -> None:
     assert set(re.findall(r'\$\("([\w-]+)"\)', made["exercises.js"])) <= ids
 
 
-# ---- the kernel of chapter 9 -----------------------------------------------------------------------------------------
-
 LESSON = root() / exercise_page.LESSON_FILE
 WAITS = re.compile(r"^ +(@\S+ )?(tcgen05\.(alloc|dealloc|commit|wait|fence)|fence\.proxy|bar\.sync|mbarrier\.)")
 
