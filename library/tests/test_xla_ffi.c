@@ -404,79 +404,46 @@ static void test_registration(void) {
     free(c);
 }
 
-/* Each spoils a call that is right but for that. */
-static void short_of_one(call *c) {
-    c->frame.arguments.count = 2;
-}
-static void flat(call *c) {
-    c->buffers[0].rank = 3;
-}
-static void other_type(call *c) {
-    c->buffers[1].type = XLA_BF16;
-}
-static void floats(call *c) {
-    for (int i = 0; i < 4; i++) c->buffers[i].type = XLA_F32;
-}
-static void other_d_head(call *c) {
-    c->k_dims[3] = 32;
-}
-static void too_long(call *c) {
-    c->k_dims[1] = (int64_t)1 << 33;
-}
-static void other_lse(call *c) {
-    c->lse_dims[1] = 1;
-}
-static void no_scale(call *c) {
-    c->names[1] = bytes_of("scales");
-}
-static void scale_of_type(call *c) {
-    c->scalars[1].type = XLA_S32;
-}
-static void long_version(call *c) {
-    c->version = bytes_of("a name that is longer than any version's");
-}
-static void no_version(call *c) {
-    c->version = bytes_of("v99");
-}
-static void odd_heads(call *c) {
-    c->q_dims[2] = 1;
-    c->k_dims[2] = 2;
-    c->lse_dims[1] = 1;
-}
-static void odd_d_head(call *c) {
-    c->q_dims[3] = c->k_dims[3] = 44;
+/* A call of new_call() that a test has spoiled fails with this code. */
+static void fails(call *c, int expected, const char *word, const char *what) {
+    message[0] = '\0';
+    code = 0;
+    const xla_error *refused = fl_xla_ffi_attention_host(&c->frame);
+    ok(refused && code == expected, "%s: code %d", what, code);
+    says(message, word, what);
+    free(c);
 }
 
 static void test_errors(void) {
-    static const struct {
-        void (*spoil)(call *);
-        int code;
-        const char *word, *what;
-    } cases[] = {
-        {short_of_one, XLA_INVALID_ARGUMENT, "q, k, v and o", "two arguments"},
-        {flat, XLA_INVALID_ARGUMENT, "4 dimensions", "q of 3 dimensions"},
-        {other_type, XLA_INVALID_ARGUMENT, "float16", "k of another type"},
-        {floats, XLA_INVALID_ARGUMENT, "bfloat16", "float32"},
-        {other_d_head, XLA_INVALID_ARGUMENT, "o must have the shape of q", "k of another d_head"},
-        {too_long, XLA_INVALID_ARGUMENT, "o must have the shape of q", "more keys than 32 bits count"},
-        {other_lse, XLA_INVALID_ARGUMENT, "[batch, heads, seq_q]", "log-sum-exp of another shape"},
-        {no_scale, XLA_INVALID_ARGUMENT, "scale", "no scale"},
-        {scale_of_type, XLA_INVALID_ARGUMENT, "scale (float32)", "a scale that is an integer"},
-        {long_version, XLA_INVALID_ARGUMENT, "version", "a long version"},
-        {no_version, XLA_INVALID_ARGUMENT, "v99", "a version that does not exist"},
-        {odd_heads, XLA_INVALID_ARGUMENT, "heads", "more KV heads than heads"},
-        {odd_d_head, XLA_UNIMPLEMENTED, "44", "a d_head that no version has"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        call *c = new_call();
-        cases[i].spoil(c);
-        message[0] = '\0';
-        code = 0;
-        const xla_error *refused = fl_xla_ffi_attention_host(&c->frame);
-        ok(refused && code == cases[i].code, "%s: code %d", cases[i].what, code);
-        says(message, cases[i].word, cases[i].what);
-        free(c);
-    }
+    call *c = new_call();
+    c->frame.arguments.count = 2;
+    fails(c, XLA_INVALID_ARGUMENT, "q, k, v and o", "two arguments");
+    (c = new_call())->buffers[0].rank = 3;
+    fails(c, XLA_INVALID_ARGUMENT, "4 dimensions", "q of 3 dimensions");
+    (c = new_call())->buffers[1].type = XLA_BF16;
+    fails(c, XLA_INVALID_ARGUMENT, "float16", "k of another type");
+    c = new_call();
+    for (int i = 0; i < 4; i++) c->buffers[i].type = XLA_F32;
+    fails(c, XLA_INVALID_ARGUMENT, "bfloat16", "float32");
+    (c = new_call())->k_dims[3] = 32;
+    fails(c, XLA_INVALID_ARGUMENT, "o must have the shape of q", "k of another d_head");
+    (c = new_call())->k_dims[1] = (int64_t)1 << 33;
+    fails(c, XLA_INVALID_ARGUMENT, "o must have the shape of q", "more keys than 32 bits count");
+    (c = new_call())->lse_dims[1] = 1;
+    fails(c, XLA_INVALID_ARGUMENT, "[batch, heads, seq_q]", "log-sum-exp of another shape");
+    (c = new_call())->names[1] = bytes_of("scales");
+    fails(c, XLA_INVALID_ARGUMENT, "scale", "no scale");
+    (c = new_call())->scalars[1].type = XLA_S32;
+    fails(c, XLA_INVALID_ARGUMENT, "scale (float32)", "a scale that is an integer");
+    (c = new_call())->version = bytes_of("a name that is longer than any version's");
+    fails(c, XLA_INVALID_ARGUMENT, "version", "a long version");
+    (c = new_call())->version = bytes_of("v99");
+    fails(c, XLA_INVALID_ARGUMENT, "v99", "a version that does not exist");
+    c = new_call();
+    c->q_dims[2] = c->lse_dims[1] = 1, c->k_dims[2] = 2;
+    fails(c, XLA_INVALID_ARGUMENT, "heads", "more KV heads than heads");
+    (c = new_call())->q_dims[3] = 44, c->k_dims[3] = 44;
+    fails(c, XLA_UNIMPLEMENTED, "44", "a d_head that no version has");
 }
 
 int main(void) {
