@@ -91,6 +91,13 @@ class Recorded:
                         patch.setitem(sys.modules, inner.__name__, inner)
             yield lambda name: importlib.import_module(f"flashladder.{name}")
 
+    @contextlib.contextmanager
+    def failing(self, status: int) -> Iterator[None]:
+        """The library returns this status."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.status, "value", status)
+            yield
+
     def attention(self, *arrays: Any, **options: Any) -> Any:
         return self.package.attention(*arrays, **options)
 

@@ -51,20 +51,16 @@ def differentiated(made: Any, arrays: list[Tensor], *options: Any) -> tuple[Cont
 @pytest.mark.parametrize("index", range(3))
 @pytest.mark.parametrize("compiling", [False, True])
 def test_a_call_that_is_differentiated_keeps_log_sum_exp(
-    package: Recorded, made: Any, index: int, compiling: bool
+    package: Recorded, made: Any, index: int, compiling: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arrays = tensors()
-    arrays[index].requires_grad, made.torch.compiling = True, compiling
-    try:
+    arrays[index].requires_grad = True
+    with monkeypatch.context() as patch:
+        patch.setattr(made.torch, "compiling", compiling)
         out = made.fl.attention(*arrays)
-    finally:
-        made.torch.compiling = False
     assert type(out) is Tensor and package.last.tensors.lse
-    made.torch.grad = False
-    try:
-        made.fl.attention(*arrays)
-    finally:
-        made.torch.grad = True
+    monkeypatch.setattr(made.torch, "grad", False)
+    made.fl.attention(*arrays)
     assert not package.last.tensors.lse
 
 
@@ -72,12 +68,8 @@ def test_what_has_no_gradients_is_said_before_anything_runs(package: Recorded, m
     arrays, calls = tensors(), package.last.calls
     arrays[0].requires_grad = True
     package.launch.backward_problem.cache_clear()  # it keeps what is supported
-    package.status.value = UNSUPPORTED
-    try:
-        with pytest.raises(NotImplementedError, match="told to fail"):
-            made.fl.attention(*arrays)
-    finally:
-        package.status.value = 0
+    with package.failing(UNSUPPORTED), pytest.raises(NotImplementedError, match="told to fail"):
+        made.fl.attention(*arrays)
     assert package.last.calls == calls
     with pytest.raises(NotImplementedError, match=r"q requires a gradient, and caches have no backward"):
         made.fl.attention_with_cache(*arrays, Tensor((2,), "int32", "cuda:1"))
@@ -100,14 +92,13 @@ def served(
 
 
 @pytest.mark.parametrize("ordered_by", ["", "PyTorch", "the call"])
-def test_a_backward_call_hands_everything_on(package: Recorded, made: Any, ordered_by: str) -> None:
+def test_a_backward_call_hands_everything_on(
+    package: Recorded, made: Any, ordered_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arrays = tensors()
     context, out, lse, dout = differentiated(made, arrays, True, 0.25, True, "best", ordered_by == "the call", False)
-    made.torch.ordered = ordered_by == "PyTorch"
-    try:
-        *gradients, _, _, _, _, _, _ = given_back = made.operators.attention.backward(context, dout, None)
-    finally:
-        made.torch.ordered = False
+    monkeypatch.setattr(made.torch, "ordered", ordered_by == "PyTorch")
+    *gradients, _, _, _, _, _, _ = given_back = made.operators.attention.backward(context, dout, None)
     problem, given, asked = package.last.problem, package.last.tensors, package.gradients
     assert (problem.causal, problem.scale, problem.heads, problem.kv_heads) == (1, 0.25, 4, 2)
     inputs = [given.q, given.k, given.v, given.o, given.lse, asked.dout]
@@ -123,16 +114,15 @@ PACKED = (5, 4, 64), (7, 2, 64), (7, 2, 64)
 
 
 @pytest.mark.parametrize("ordered_by", ["", "PyTorch", "the call"])
-def test_packed_sequences_are_one_call(package: Recorded, made: Any, ordered_by: str) -> None:
+def test_packed_sequences_are_one_call(
+    package: Recorded, made: Any, ordered_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The host reads no offset: it hands on where they are."""
     arrays = [Tensor(shape, "bfloat16", "cuda:1") for shape in PACKED]
     context, out = served(made, arrays, ordered=ordered_by == "the call")
     calls, dout = package.last.calls, Tensor(PACKED[0], "bfloat16", "cuda:1")
-    made.torch.ordered = ordered_by == "PyTorch"
-    try:
-        dq, dk, dv, *rest = made.operators.serve.backward(context, dout, None)
-    finally:
-        made.torch.ordered = False
+    monkeypatch.setattr(made.torch, "ordered", ordered_by == "PyTorch")
+    dq, dk, dv, *rest = made.operators.serve.backward(context, dout, None)
     problem, given, asked = package.last.problem, package.last.tensors, package.gradients
     assert package.last.calls == calls + 1 and rest == [None] * 19
     assert (problem.batch, problem.seq_q, problem.seq_k, problem.causal, problem.scale) == (2, 3, 6, 1, 0.25)

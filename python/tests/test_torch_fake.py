@@ -3,6 +3,7 @@
 test_torch.py asks the real one for results, where it is installed.
 """
 
+import contextlib
 import inspect
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -249,15 +250,9 @@ def test_it_hands_the_rest_back(package: Recorded, made: Any, registration: Any)
 def test_it_hands_back_what_the_library_refuses_and_no_failure(
     package: Recorded, made: Any, registration: Any, status: int, own: bool
 ) -> None:
-    package.status.value = status
-    try:
-        if own:
-            assert registration.forward(None, *heads_first()) == "PyTorch's own"
-        else:
-            with pytest.raises(RuntimeError, match="told to fail"):
-                registration.forward(None, *heads_first())
-    finally:
-        package.status.value = 0
+    expected = contextlib.nullcontext() if own else pytest.raises(RuntimeError, match="told to fail")
+    with package.failing(status), expected:
+        assert registration.forward(None, *heads_first()) == "PyTorch's own"
     assert len(made.torch.originals) == own
 
 
