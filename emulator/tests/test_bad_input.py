@@ -55,25 +55,24 @@ ret;
 """
 
 
+def check(ptx: str, folder: Path, arguments: list[object], status: int, says: str) -> None:
+    """That ptxrun ends with this status and says this, or nothing if this is empty."""
+    (folder / "map.ptx").write_text(ptx)
+    done = ptxrun(folder / "map.ptx", *arguments)
+    assert done.returncode == status and says in done.stderr and (says or not done.stderr), done.stderr
+
+
 @pytest.mark.parametrize(
     ("argument", "status", "says"),
     [
-        (
-            "tmap:64x16:64x32:none:buf:f16:1024",
-            0,
-            "size 1 of the box is 32, that of the tensor 16: the rest of a box is",
-        ),
+        ("tmap:64x16:64x32:none:buf:f16:1024", 0, "size 1 of the box is 32, that of the tensor 16: the rest of a box"),
         ("tmap:8x16:64x8:128B:buf:f16:128", 0, "size 0 of the box is 64, that of the tensor 8"),
         ("tmap:64x16:64x16:128B:buf:f16:1024", 0, ""),
         ("tmap:64x16:64x8:none:buf:half:1024", 2, "with TYPE one of u8, i8, u16"),
         ("tmap:64x16:8x8:none:buf:u8:1024", 2, "a row of the box has 8 bytes: it must be a multiple of 16"),
         ("tmap:64x16/24:64x8:none:buf:f16:2048", 2, "stride 1 is 24 bytes: it must be a multiple of 16"),
         ("tmap:64x16x2/128x2056:64x8x1:none:buf:f16:4096", 2, "stride 2 is 2056 bytes: it must be a multiple of 16"),
-        (
-            "tmap:128x16:128x8:128B:buf:f16:2048",
-            2,
-            "a row of the box has 256 bytes: with this swizzle it has at most 128",
-        ),
+        ("tmap:128x16:128x8:128B:buf:f16:2048", 2, "a row of the box has 256 bytes: with this swizzle it has at most"),
         ("tmap:64x16:64x257:none:buf:f16:1024", 2, "size 1 of the box is 257: it must be from 1 to 256"),
         ("tmap:4294967360x16:64x8:none:buf:f16:1024", 2, "must be tmap:SIZES"),
         ("tmap:64x16:4294967360x8:none:buf:f16:1024", 2, "must be tmap:SIZES"),
@@ -88,9 +87,7 @@ ret;
 )
 def test_a_tensor_map_that_is_odd(argument: str, status: int, says: str, tmp_path: Path) -> None:
     """Refused where the driver refuses; a box that is larger than the tensor is legal, and named."""
-    (tmp_path / "map.ptx").write_text(TAKES_A_MAP)
-    done = ptxrun(tmp_path / "map.ptx", "--arg", argument)
-    assert done.returncode == status and says in done.stderr and (says or not done.stderr), done.stderr
+    check(TAKES_A_MAP, tmp_path, ["--arg", argument], status, says)
 
 
 @pytest.mark.parametrize(
@@ -104,9 +101,8 @@ def test_a_tensor_map_that_is_odd(argument: str, status: int, says: str, tmp_pat
     ],
 )
 def test_a_number_of_another_kind_is_refused(parameter: str, argument: str, says: str, tmp_path: Path) -> None:
-    (tmp_path / "one.ptx").write_text(TAKES_A_MAP.replace(".align 64 .b8 map[128]", f"{parameter} one"))
-    done = ptxrun(tmp_path / "one.ptx", "--arg", argument)
-    assert done.returncode == (2 if says else 0) and says in done.stderr and (says or not done.stderr), done.stderr
+    text = TAKES_A_MAP.replace(".align 64 .b8 map[128]", f"{parameter} one")
+    check(text, tmp_path, ["--arg", argument], 2 if says else 0, says)
 
 
 @pytest.mark.parametrize(("threads", "missing"), [(32, ""), (16, "64 of 128 bytes of this output were never written")])
@@ -119,9 +115,8 @@ mul.wide.u32 %q, %t, 4;
 add.s64 %p, %p, %q;
 red.global.add.u32 [%p], 1;
 """
-    (tmp_path / "k.ptx").write_text(entry(body, ".param .u64 o"))
-    done = ptxrun(tmp_path / "k.ptx", "--block", threads, "--arg", "out:u32:32:zero")
-    assert done.returncode == bool(missing) and missing in done.stderr and (missing or not done.stderr), done.stderr
+    arguments = ["--block", threads, "--arg", "out:u32:32:zero"]
+    check(entry(body, ".param .u64 o"), tmp_path, arguments, bool(missing), missing)
 
 
 @pytest.mark.parametrize(
@@ -136,9 +131,8 @@ red.global.add.u32 [%p], 1;
     ],
 )
 def test_a_launch_that_no_device_takes(option: str, sizes: str, says: str, tmp_path: Path) -> None:
-    (tmp_path / "map.ptx").write_text(TAKES_A_MAP)
-    done = ptxrun(tmp_path / "map.ptx", option, sizes, "--arg", "tmap:64x16:64x8:none:buf:f16:1024")
-    assert done.returncode == (2 if says else 0) and says in done.stderr and (says or not done.stderr), done.stderr
+    arguments = [option, sizes, "--arg", "tmap:64x16:64x8:none:buf:f16:1024"]
+    check(TAKES_A_MAP, tmp_path, arguments, 2 if says else 0, says)
 
 
 @pytest.mark.parametrize(
