@@ -6,20 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.emulation import ROOT
+from support.emulation import DRIVER, ROOT
 
 TOOL = ROOT / "bin/emulated-gpu"
 
 PROGRAM = """
-import ctypes, sys
-
-driver = ctypes.CDLL("libcuda.so.1")
-
-def call(name, *arguments):
-    code = getattr(driver, name)(*arguments)
-    if code:
-        raise SystemExit(f"{name}: {code}")
-
 def memory():
     address = ctypes.c_uint64()
     call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(4096))
@@ -51,10 +42,6 @@ def launch(name, *addresses, ctas=2, overlaps=False, on=None):
     config = Config((ctypes.c_uint * 8)(ctas, 1, 1, 64, 1, 1), on, ctypes.pointer(attribute), 1)
     call("cuLaunchKernelEx", ctypes.byref(config), function, pointers, None)
 
-context, module = ctypes.c_void_p(), ctypes.c_void_p()
-call("cuInit", 0)
-call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
-call("cuCtxSetCurrent", context)
 call("cuModuleLoadData", ctypes.byref(module), open(sys.argv[1], "rb").read())
 p, q = memory(), memory()
 BYTES = ctypes.c_size_t(4096)
@@ -130,7 +117,7 @@ SILENT = {
 
 def run(steps: str, folder: Path) -> subprocess.CompletedProcess[str]:
     assert TOOL.exists(), "bin/emulated-gpu is missing: run `make libcuda`"
-    (folder / "program.py").write_text(PROGRAM + steps + "\n")
+    (folder / "program.py").write_text(DRIVER + PROGRAM + steps + "\n")
     (folder / "k.ptx").write_text(TEXT)
     command = [str(TOOL), sys.executable, str(folder / "program.py"), str(folder / "k.ptx")]
     return subprocess.run(

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.emulation import ROOT
+from support.emulation import DRIVER, ROOT
 
 TOOL = ROOT / "bin/emulated-gpu"
 EMULATED = ROOT / "lib/emulated"
@@ -16,19 +16,8 @@ TOOLKIT = ROOT / ".venv/toolkit"
 
 # A program as Python packages call the driver: launches the entry `k` of a text of PTX.
 PROGRAM = """
-import ctypes, os, sys
+import os
 
-driver = ctypes.CDLL("libcuda.so.1")
-
-def call(name, *arguments):
-    code = getattr(driver, name)(*arguments)
-    if code:
-        raise SystemExit(f"{name}: {code}")
-
-context, module, function = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-call("cuInit", 0)
-call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
-call("cuCtxSetCurrent", context)
 major = ctypes.c_int()
 call("cuDeviceGetAttribute", ctypes.byref(major), 75, 0)
 print("major", major.value, flush=True)
@@ -82,7 +71,7 @@ def run(
     text: str, folder: Path, *options: str, status: int = 0, name: str = "k", **environment: str
 ) -> subprocess.CompletedProcess[str]:
     assert TOOL.exists(), "bin/emulated-gpu is missing: run `make libcuda`"
-    (folder / "program.py").write_text(PROGRAM.replace('b"k"', f'b"{name}"'))
+    (folder / "program.py").write_text(DRIVER + PROGRAM.replace('b"k"', f'b"{name}"'))
     (folder / "k.ptx").write_text(text)
     command = [str(TOOL), *options, sys.executable, str(folder / "program.py"), str(folder / "k.ptx"), str(status)]
     return subprocess.run(
@@ -447,7 +436,7 @@ def test_a_cubin_with_its_ptx_runs(flags: list[str], parts: int, works: bool, tm
         cubins = [str(tmp_path / f"{i}.cubin") for i in range(parts)]
         cubin = tmp_path / "linked.cubin"
         subprocess.run([str(TOOLKIT / "bin/nvlink"), "-arch=sm_80", *cubins, "-o", str(cubin)], check=True)
-    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "program.py").write_text(DRIVER + PROGRAM)
     done = subprocess.run(
         [str(TOOL), "--arch", "sm_80", sys.executable, str(tmp_path / "program.py"), str(cubin), "0"],
         capture_output=True, text=True, timeout=300,
@@ -467,7 +456,7 @@ raise SystemExit(subprocess.call([sys.executable, "program.py", "0.cubin", "0"])
 
 def test_a_program_that_compiles_cubins_by_nvcc(tmp_path: Path) -> None:
     """As PyCUDA's SourceModule does: nvcc takes -lineinfo from the environment, so the cubins hold their PTX."""
-    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "program.py").write_text(DRIVER + PROGRAM)
     (tmp_path / "0.cu").write_text('extern "C" __global__ void k(void) {}')
     done = subprocess.run(
         [str(TOOL), "--arch", "sm_80", sys.executable, "-c", COMPILING, str(TOOLKIT / "bin/nvcc")],
@@ -515,7 +504,7 @@ def test_separate_compilation_runs(tmp_path: Path) -> None:
     ],
 )
 def test_findings_of_numba_hint_at_its_option_for_lines(name: str, lines: str, hints: bool, tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM.replace('b"k"', f'b"{name}"'))
+    (tmp_path / "program.py").write_text(DRIVER + PROGRAM.replace('b"k"', f'b"{name}"'))
     (tmp_path / "k.ptx").write_text(RACE.replace("k()", f"{name}()").replace(".loc 1 17 3\n", lines))
     command = [str(TOOL), sys.executable, str(tmp_path / "program.py"), str(tmp_path / "k.ptx"), "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

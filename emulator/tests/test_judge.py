@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.emulation import ROOT
+from support.emulation import DRIVER, ROOT
 
 EMULATED = ROOT / "lib/emulated"
 REPLAY = ROOT / "bin/judge-replay"
@@ -21,15 +21,6 @@ JAIL = ROOT / "bin/judge-jail"
 # Two calls that double x. The kernel counts its launches in a variable; with a number of the command line it reads 64
 # elements less of x, or 64 of memory that nothing wrote, or leaves 64 of y as they were.
 PROGRAM = """
-import ctypes, sys
-
-driver = ctypes.CDLL("libcuda.so.1")
-
-def call(name, *arguments):
-    code = getattr(driver, name)(*arguments)
-    if code:
-        raise SystemExit(f"{name}: {code}")
-
 def allocate(bytes):
     at = ctypes.c_uint64()
     call("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(bytes))
@@ -38,10 +29,6 @@ def allocate(bytes):
 def mark(text):
     call("cuEmulatedGpuMark", text.encode())
 
-context, module, function = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-call("cuInit", 0)
-call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
-call("cuCtxSetCurrent", context)
 call("cuModuleLoadData", ctypes.byref(module), open(sys.argv[1], "rb").read())
 call("cuModuleGetFunction", ctypes.byref(function), module, b"twice")
 x = allocate(512)
@@ -96,7 +83,7 @@ def record(
     program: str = PROGRAM,
 ) -> Path:
     """Record a program. `replace`: other text for some of its PTX."""
-    (folder / "program.py").write_text(program)
+    (folder / "program.py").write_text(DRIVER + program)
     text = PTX
     for old, new in {"ADDEND": addend, **(replace or {})}.items():
         assert old in text

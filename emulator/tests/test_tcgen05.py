@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from support.emulation import ROOT, ptxrun
+from support.emulation import DRIVER, ROOT, ptxrun
 
 Array = npt.NDArray[Any]
 BYTES = 32768  # of the tile in shared memory
@@ -114,6 +114,12 @@ def loads(columns: int) -> str:
             values = f"{{%x{i}, %x{i + 1}, %x{i + 2}, %x{i + 3}}}"
             lines.append(f"st.global.v4.b32 [%out+{4 * (c + i)}], {values};")
     return "\n".join(lines)
+
+
+def fill(columns: int, word: int) -> str:
+    """Each thread stores the word to the columns of its lane."""
+    stores = [f"tcgen05.st.sync.aligned.32x32b.x1.b32 [%slab+{c}], {{%x2}};" for c in range(columns)]
+    return "\n".join([f"mov.b32 %x2, {word};", *stores])
 
 
 def program(jobs: str, setup: str = "", columns: int = 8, pair: bool = False, **changes: str) -> str:
@@ -405,7 +411,7 @@ def build(what: Product, seed: int) -> tuple[str, bytes, Array, int]:
         np.put_along_axis(a, columns, stored, axis=1)
     ue8m0 = what.kind != "mxf4nvf4" or what.scales == 2
     scales = [np.ones((side, 1)) for side in (what.m, what.n)]
-    tiles, parts = [], Parts([])
+    tiles = []
     scaled = [scale_words(rng, side, what.scales, ue8m0) for side in (what.m, what.n)] if what.scales else []
     for i, (values, _) in enumerate(scaled):
         scales[i] = values
@@ -430,7 +436,7 @@ def build(what: Product, seed: int) -> tuple[str, bytes, Array, int]:
     signs = (-1.0) ** (what.more >> 13 & 1) * (-1.0) ** (what.more >> 14 & 1)
     product = signs * (a * full[0]) @ (b * full[1]).T
     idesc = what.more | what.n // 8 << 17 | what.m // 16 << 24
-    idesc |= (what.d << 4 | ue8m0 * 0) if not what.scales else ue8m0 << 23
+    idesc |= ue8m0 << 23 if what.scales else what.d << 4
     idesc |= what.wide << 31
     codes = [1 if fours else CODES[name] for name in (what.a, what.b)]
     idesc |= codes[0] << 7 | codes[1] << 10 | sparse << 2
@@ -446,9 +452,7 @@ def build(what: Product, seed: int) -> tuple[str, bytes, Array, int]:
             d[cta, lane, column] = product[row, n] + start[cta, lane, column] / (8 if what.start else 1)
     to_words = WORDS_OF[what.d]
     before = int(to_words(np.array([96.0]))[0])
-    parts.setup[:0] = [f"mov.b32 %x2, {before};"] + [
-        f"tcgen05.st.sync.aligned.32x32b.x1.b32 [%slab+{c}], {{%x2}};" for c in range(columns)
-    ]
+    parts.setup.insert(0, fill(columns, before))
     sp = ".sp" if sparse else ""
     ws = ".ws" if ".ws" in what.modifiers else ""
     modifiers = what.modifiers.replace(".sp", "").replace(".ws", "")
@@ -484,9 +488,7 @@ def test_products(name: str, tmp_path: Path) -> None:
     what = PRODUCTS[name]
     text, tile, want, columns = build(what, 7)
     wide = (columns + 7) // 8 * 8
-    text = text.replace(
-        "tcgen05.st.sync.aligned.32x32b.x1.b32 [%slab+0]", "tcgen05.st.sync.aligned.32x32b.x1.b32 [%slab]"
-    )
+    text = text.replace("32x32b.x1.b32 [%slab+0]", "32x32b.x1.b32 [%slab]")
     for seed in (0, 3):
         said, out = run(tmp_path, text, tile, wide, 1 + what.pair, "--schedule", seed, "--strict-tcgen05")
         assert said == ""
@@ -521,15 +523,10 @@ def test_sums(name: str, tmp_path: Path) -> None:
             raw8 = np.zeros((8, 32), np.uint8)
             raw8[0, : len(values)] = [int(np.flatnonzero(table == value)[0]) for value in values]
             sides.append(raw8)
-    a = np.zeros((128, sides[0].shape[1]), np.uint8)
-    b = np.zeros((16, sides[1].shape[1]), np.uint8)
-    a[0], b[0] = sides[0][0], sides[1][0]
+    a, b = (np.pad(side, ((0, rows - 8), (0, 0))) for side, rows in zip(sides, (128, 16), strict=True))
     code = CODES[number]
     idesc = 1 << 4 | code << 7 | code << 10 | 2 << 17 | 8 << 24
-    word = int(np.float32(start).view(np.uint32))
-    setup = f"mov.b32 %x2, {word};\n" + "\n".join(
-        f"tcgen05.st.sync.aligned.32x32b.x1.b32 [%slab+{c}], {{%x2}};" for c in range(16)
-    )
+    setup = fill(16, int(np.float32(start).view(np.uint32)))
     jobs = f"""add.s64 %da, %desc, {descriptor(0, 128)};
         add.s64 %db, %desc, {descriptor(a.size, 16)};
         tcgen05.mma.cta_group::1.kind::{kind} [%base], %da, %db, {idesc}, %on;"""
@@ -658,15 +655,13 @@ def test_stores_are_the_inverse_of_loads(shape: str, packed: bool, tmp_path: Pat
     store = f"tcgen05.st.sync.aligned.{shape}{'.unpack::16b' * packed}.b32 [%slab]{split}, {registers()};"
     load = f"tcgen05.ld.sync.aligned.{shape}{'.pack::16b' * packed}.b32 {registers(8)}, [%slab]{split};"
     moves = "\n".join(f"mov.b32 %x{i}, %x{8 + i};" for i in range(8))
-    setup = f"{values}\n{store}"
-    text = program("", setup, LOADS=keep(f"{load}\ntcgen05.wait::ld.sync.aligned;\n{moves}"))
+    text = program("", f"{values}\n{store}", LOADS=keep(f"{load}\ntcgen05.wait::ld.sync.aligned;\n{moves}"))
     said, out = run(tmp_path, text, b"")
     assert said == "" and (out == np.arange(128)[:, None] * 65537 + np.arange(8)).all()
 
 
-REDUCTIONS: dict[
-    str, Callable[[Array], Array]
-] = {  # of registers that hold lane * 1000 + column as integers, or those bits as floats
+# Of registers that hold lane * 1000 + column as integers, or those bits as floats.
+REDUCTIONS: dict[str, Callable[[Array], Array]] = {
     "32x32b.x8.max.u32": lambda own: own[:, :8].max(axis=1),
     "32x32b.x8.min.s32": lambda own: own[:, :8].min(axis=1),
     "32x32b.x8.max.abs.NaN.f32": lambda own: own[:, :8].max(axis=1),
@@ -700,11 +695,8 @@ def test_copies(shape: str, tmp_path: Path) -> None:
     wide = "256b" in shape
     rows = 1 + max(row for _, row in COPIES[shape])
     source = (np.arange((rows + 7) // 8 * 8 * 32) % 251).astype(np.uint8).reshape(-1, 32)
-    zero = "mov.b32 %x2, 0;\n" + "\n".join(
-        f"tcgen05.st.sync.aligned.32x32b.x1.b32 [%slab+{c}], {{%x2}};" for c in range(8)
-    )
     jobs = f"add.s64 %da, %desc, {descriptor(0, len(source))};\ntcgen05.cp.cta_group::1.{shape} [%base], %da;"
-    said, out = run(tmp_path, program(jobs, zero), core_matrices(source))
+    said, out = run(tmp_path, program(jobs, fill(8, 0)), core_matrices(source))
     want = np.zeros((128, 8), np.uint32)
     for lane, row in COPIES[shape]:
         want[lane, : 8 if wide else 4] = source[row].view(np.uint32)[: 8 if wide else 4]
@@ -878,14 +870,10 @@ def test_refused(old: str, new: str, message: str, tmp_path: Path) -> None:
 
 # ---- devices ---------------------------------------------------------------------------------------------------------
 
-LOAD_MODULE = """import ctypes, sys
-cuda = ctypes.CDLL("libcuda.so.1")
-context, module, major = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
-cuda.cuInit(0)
-cuda.cuDeviceGetAttribute(ctypes.byref(major), 75, 0)
-cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
-cuda.cuCtxSetCurrent(context)
-print(major.value, cuda.cuModuleLoadData(ctypes.byref(module), open(sys.argv[1], "rb").read() + bytes(1)))
+LOAD_MODULE = """
+major = ctypes.c_int()
+call("cuDeviceGetAttribute", ctypes.byref(major), 75, 0)
+print(major.value, driver.cuModuleLoadData(ctypes.byref(module), open(sys.argv[1], "rb").read() + bytes(1)))
 """
 
 
@@ -900,7 +888,7 @@ print(major.value, cuda.cuModuleLoadData(ctypes.byref(module), open(sys.argv[1],
 )
 def test_devices(architecture: str, answer: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "k.ptx").write_text(program(JOB))
-    (tmp_path / "load.py").write_text(LOAD_MODULE)
+    (tmp_path / "load.py").write_text(DRIVER + LOAD_MODULE)
     done = subprocess.run(
         [ROOT / "bin/emulated-gpu", "--arch", architecture, sys.executable, tmp_path / "load.py", tmp_path / "k.ptx"],
         capture_output=True, text=True,

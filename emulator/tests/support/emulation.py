@@ -20,6 +20,22 @@ NVCC = ROOT / ".venv/toolkit/bin/nvcc"
 THREADS = 128
 Array = npt.NDArray[Any]
 
+# The beginning of a Python program that calls the driver, with a current context.
+DRIVER = """
+import ctypes, sys
+
+driver = ctypes.CDLL("libcuda.so.1")
+
+def call(name, *arguments):
+    code = getattr(driver, name)(*arguments)
+    if code:
+        raise SystemExit(f"{name}: {code}")
+
+context, module, function = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+call("cuInit", 0)
+call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+call("cuCtxSetCurrent", context)
+"""
 POINTERS = ".param .u64 a, .param .u64 b"
 HEADER = ".version 8.7\n.target sm_90\n.address_size 64\n"
 
