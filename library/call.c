@@ -164,6 +164,7 @@ fl_status call_check_apart(const char *name, fl_strides strides, const int64_t s
                            struct failure *failure) {
     static const char *const AXES[] = {"batch", "seq", "head"};
     const int64_t all[] = {strides.batch, strides.seq, strides.head};
+    if (!sizes[0] || !sizes[1] || !sizes[2]) return FL_OK; /* nobody sets the strides of an empty tensor */
     for (int i = 0; i < 3; i++) {
         if (sizes[i] <= 1) continue;
         if (all[i] > -d_head && all[i] < d_head)
