@@ -39,8 +39,8 @@ suite-torch: libcuda $(SUITE_TORCH)/ready  ##+ programs of PyTorch's CUDA build
 	$(PYTHON) emulator/suite/run.py $(SUITE_TORCH)/bin/python bin/emulated-gpu emulator/suite/README.md \
 		--only PyTorch PyTorch
 $(SUITE_TORCH)/ready:
-	$(call say,SETUP,PyTorch into $(@D))rm -rf $(@D) && $(PYTHON) -m venv $(@D) && $(@D)/bin/python -m pip install -q \
-		--disable-pip-version-check --progress-bar off torch==2.15.0 numpy==2.4.6
+	$(call say,SETUP,PyTorch into $(@D))rm -rf $(@D) && $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install -q --disable-pip-version-check --progress-bar off torch==2.15.0 numpy==2.4.6
 	@touch $@
 
 # CUTLASS's examples of Blackwell, from a checkout; each takes a minute to compile.
