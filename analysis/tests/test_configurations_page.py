@@ -25,7 +25,7 @@ def test_an_example_prints_what_the_page_says(
 
 def test_the_page_says_which_versions_copy_by_cp_async() -> None:
     page = " ".join(PAGE.split())
-    assert "versions with `mma.sync` from v00b on, and v26, copy by cp.async" in page
+    assert "Versions with `mma.sync` from v00b on, and v26, need `async` (cp.async)" in page
     assert "v00 and v00a copy through registers, and the versions with `wgmma` from v27 on by tensor maps" in page
     for name, version in load_all(root()).items():
         by_tensor_maps = version.one_arch and name != "v26"
