@@ -15,11 +15,6 @@ SHAPE, KV_SHAPE = (2, 5, 4, 64), (2, 7, 2, 64)
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    return Recorded(tmp_path_factory.mktemp("fake"))
-
-
-@pytest.fixture(scope="module")
 def module() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         made = fake_cupy()

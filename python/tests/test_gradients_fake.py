@@ -3,27 +3,13 @@
 test_torch.py asks the real one for results, where it is installed.
 """
 
-from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_frameworks import Recorded, Tensor, fake_torch
+from fake_frameworks import Recorded, Tensor
 
 SHAPE, KV_SHAPE = (2, 5, 4, 64), (2, 7, 2, 64)
 UNSUPPORTED = 3
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    return Recorded(tmp_path_factory.mktemp("fake"))
-
-
-@pytest.fixture(scope="module")
-def made(package: Recorded) -> Iterator[Any]:
-    torch = fake_torch()
-    with package.on(torch=torch) as load:
-        yield SimpleNamespace(torch=torch, fl=load("torch"), operators=torch.ops.flashladder)
 
 
 def tensors(device: str = "cuda:1") -> list[Tensor]:

@@ -13,11 +13,6 @@ from flashladder._options import Options
 SHAPE, KV_SHAPE = (2, 5, 4, 64), (2, 7, 2, 64)
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    return Recorded(tmp_path_factory.mktemp("fake"))
-
-
 @pytest.fixture
 def made(package: Recorded) -> Iterator[Any]:
     jax = fake_jax()

@@ -10,22 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_frameworks import Recorded, Stream, Tensor, fake_torch
+from fake_frameworks import Recorded, Stream, Tensor
 
 SHAPE, KV_SHAPE = (2, 5, 4, 64), (2, 7, 2, 64)
 FP16, BF16, DEVICE_MEMORY, HOST_MEMORY = 0, 1, 0, 1
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    return Recorded(tmp_path_factory.mktemp("fake"))
-
-
-@pytest.fixture(scope="module")
-def made(package: Recorded) -> Iterator[Any]:
-    torch = fake_torch()
-    with package.on(torch=torch) as load:
-        yield SimpleNamespace(torch=torch, fl=load("torch"), operator=torch.ops.flashladder.attention)
 
 
 @pytest.fixture(params=["eager", "compiling"])

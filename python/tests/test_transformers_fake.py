@@ -15,11 +15,6 @@ CAUSAL, BOTH_WAYS = SimpleNamespace(is_causal=True), SimpleNamespace(is_causal=F
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    return Recorded(tmp_path_factory.mktemp("fake"))
-
-
-@pytest.fixture(scope="module")
 def made(package: Recorded) -> Iterator[Any]:
     transformers = fake_transformers()
     with package.on(torch=fake_torch(), transformers=transformers) as load:
