@@ -113,9 +113,15 @@ check-site: site report $(WASM_FILES) lib  ##+ checks the pages in browsers, lig
 # In an environment of its own, as these packages take gigabytes. A test that is skipped there is named.
 FRAMEWORKS := build/frameworks
 FRAMEWORK_TESTS := $(filter-out %_fake.py,$(wildcard \
-	$(patsubst %,python/tests/test_%*.py,torch jax transformers framework)))
-check-frameworks: lib $(FRAMEWORKS)/frameworks.installed  ##+ tests the Python package in PyTorch, JAX and transformers
-	$(FRAMEWORKS)/bin/python -m pytest -rs -n 2 --dist worksteal $(FRAMEWORK_TESTS)
+	$(patsubst %,python/tests/test_%*.py,torch $(if $(TORCH),,jax transformers framework))))
+IN_FRAMEWORKS := $(if $(TORCH),build/torch-$(TORCH),$(FRAMEWORKS))
+check-frameworks: lib $(IN_FRAMEWORKS)/frameworks.installed  ##+ tests PyTorch, JAX and transformers: [TORCH=2.4]
+	$(IN_FRAMEWORKS)/bin/python -m pytest -rs -n 2 --dist worksteal $(FRAMEWORK_TESTS)
+build/torch-%/frameworks.installed: requirements.lock
+	$(call say,SETUP,PyTorch $* into $(@D))$(PYTHON) -m venv --clear $(@D) && $(@D)/bin/python -m pip install -q \
+		--disable-pip-version-check --progress-bar off --only-binary :all: 'torch==$*.*' setuptools \
+		$$(grep -oE '^(numpy|pytest|pytest-xdist|hypothesis)==[^ ]+' $< | sort -u)
+	@touch $@
 $(eval $(call group,$(FRAMEWORKS)/frameworks.installed,PyTorch$$(comma) JAX and transformers,$(FRAMEWORKS)))
 $(eval $(call group,$(CUDA12),ptxas of CUDA 12,$(VENV),$(dir $(CUDA12))))
 $(eval $(call group,$(OLDEST),toolkit 13.0,$(VENV),$(dir $(OLDEST))))

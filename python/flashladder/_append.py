@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flashladder._frameworks import HOST, JAX, DLPack, common, framework_of, kind_of
+from flashladder._frameworks import HOST, JAX, DLPack, attribute, common, framework_of, kind_of
 
 
 def append(k_cache: Any, v_cache: Any, seqlens_k: Any, block_table: Any, k_new: Any, v_new: Any) -> Any:
@@ -65,14 +65,15 @@ def _places(
 
 
 def _check_shapes(k_cache: Any, v_cache: Any, seqlens_k: Any, block_table: Any, k_new: Any, v_new: Any) -> None:
+    # Older versions of torch.compile do not trace a | b of dictionaries.
     arrays = {"k_cache": k_cache, "v_cache": v_cache, "k_new": k_new, "v_new": v_new}
-    whole = {"seqlens_k": seqlens_k} | ({} if block_table is None else {"block_table": block_table})
-    dimensions = dict.fromkeys(arrays, 4) | {"seqlens_k": 1, "block_table": 2}
-    framework, device = framework_of("k_cache", k_cache), getattr(k_cache, "device", None)
-    for name, array in (arrays | whole).items():
+    whole = {"seqlens_k": seqlens_k, **({} if block_table is None else {"block_table": block_table})}
+    dimensions = {**dict.fromkeys(arrays, 4), "seqlens_k": 1, "block_table": 2}
+    framework, device = framework_of("k_cache", k_cache), attribute(k_cache, "device", None)
+    for name, array in {**arrays, **whole}.items():
         if framework_of(name, array) is not framework:
             raise TypeError(f"{name} is {kind_of(array)} and k_cache {kind_of(k_cache)}: pass arrays of one package")
-        if getattr(array, "device", None) != device:
+        if attribute(array, "device", None) != device:
             raise ValueError(f"{name} is on {array.device} and k_cache on {device}: pass both on one device")
         if array.ndim != dimensions[name]:
             raise ValueError(

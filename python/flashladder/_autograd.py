@@ -19,7 +19,7 @@ deterministic="batch" for those, and for results that do not depend on the batch
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import torch
 
@@ -77,7 +77,10 @@ def wanted_by(tensors: dict[str, Tensor]) -> str:
     """The first tensor that autograd will ask a gradient for, or ""."""
     if not torch.is_grad_enabled():
         return ""
-    return next((name for name, one in tensors.items() if one is not None and getattr(one, "requires_grad", False)), "")
+    for name, one in tensors.items():
+        if one is not None and isinstance(one, torch.Tensor) and one.requires_grad:
+            return name
+    return ""
 
 
 def lies_well(tensor: Tensor) -> bool:
@@ -252,44 +255,49 @@ def compute(
     return made
 
 
-# Their annotations become the operators' schemas, read by every Python.
+def define(name: str, function: Any, arguments: str, results: int) -> Any:
+    """torch.ops.flashladder.NAME. Its schema is given, because PyTorch 2.4 derives none from postponed annotations."""
+    schema = f"({arguments}) -> ({', '.join(['Tensor'] * results)})"
+    return torch.library.custom_op(f"flashladder::{name}", function, mutates_args=(), schema=schema)
+
+
 def _attention_backward(
-    dout: torch.Tensor,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
     causal: bool,
-    scale: Optional[float],  # noqa: UP045
+    scale: float | None,
     deterministic: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     return compute(dout, q, k, v, out, lse, Asked(causal, scale), deterministic)
 
 
 def _serve_backward(
-    dout: torch.Tensor,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    cu_seqlens_q: Optional[torch.Tensor],  # noqa: UP045
-    cu_seqlens_k: Optional[torch.Tensor],  # noqa: UP045
-    seqlens_q: Optional[torch.Tensor],  # noqa: UP045
-    seqlens_k: Optional[torch.Tensor],  # noqa: UP045
-    sinks: Optional[torch.Tensor],  # noqa: UP045
-    bias: Optional[torch.Tensor],  # noqa: UP045
-    alibi_slopes: Optional[torch.Tensor],  # noqa: UP045
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    cu_seqlens_q: Tensor | None,
+    cu_seqlens_k: Tensor | None,
+    seqlens_q: Tensor | None,
+    seqlens_k: Tensor | None,
+    sinks: Tensor | None,
+    bias: Tensor | None,
+    alibi_slopes: Tensor | None,
     max_seqlen_q: int,
     max_seqlen_k: int,
     causal: bool,
-    scale: Optional[float],  # noqa: UP045
+    scale: float | None,
     window_left: int,
     window_right: int,
     softcap: float,
     deterministic: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     window = None if window_left == window_right == -1 else (window_left, window_right)
     asked = Asked(causal, scale, window, softcap, (max_seqlen_q, max_seqlen_k))
     given = (cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k, sinks, bias, alibi_slopes)
@@ -315,8 +323,18 @@ def _fake_serve(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: Any) -> 
     return _like(q), _like(k), _like(v), *floats
 
 
-_of_whole = torch.library.custom_op("flashladder::attention_backward", _attention_backward, mutates_args=())
-_of_served = torch.library.custom_op("flashladder::serve_backward", _serve_backward, mutates_args=())
+_GIVEN = "Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
+_of_whole = define(
+    "attention_backward", _attention_backward, f"{_GIVEN}bool causal, float? scale, bool deterministic", results=3
+)
+_of_served = define(
+    "serve_backward",
+    _serve_backward,
+    f"{_GIVEN}Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqlens_q, Tensor? seqlens_k, Tensor? sinks, "
+    "Tensor? bias, Tensor? alibi_slopes, SymInt max_seqlen_q, SymInt max_seqlen_k, bool causal, float? scale, "
+    "SymInt window_left, SymInt window_right, float softcap, bool deterministic",
+    results=6,
+)
 _of_whole.register_fake(_fake)
 _of_served.register_fake(_fake_serve)
 
@@ -464,11 +482,13 @@ apply_eagerly: Any = Eager.apply if _class_of_apply is None else super(_Function
 class Transformed(_Function):  # type: ignore[misc]
     """torch.ops.flashladder.attention as torch.func differentiates it, which asks for a class of this form."""
 
-    generate_vmap_rule = True
-
     @staticmethod
     def forward(*inputs: Any) -> Any:
         return torch.ops.flashladder.attention(*inputs)
+
+    @staticmethod
+    def vmap(info: Any, dims: tuple[Any, ...], *inputs: Any) -> Any:
+        return folded(Transformed.apply, 3)(info, dims, *inputs)
 
     setup_context = staticmethod(setup_context)
     backward = staticmethod(backward)
@@ -477,11 +497,13 @@ class Transformed(_Function):  # type: ignore[misc]
 class TransformedBackward(_Function):  # type: ignore[misc]
     """torch.ops.flashladder.attention_backward in the same form."""
 
-    generate_vmap_rule = True
-
     @staticmethod
     def forward(*inputs: Any) -> Any:
         return torch.ops.flashladder.attention_backward(*inputs)
+
+    @staticmethod
+    def vmap(info: Any, dims: tuple[Any, ...], *inputs: Any) -> Any:
+        return folded(TransformedBackward.apply, 6)(info, dims, *inputs)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:

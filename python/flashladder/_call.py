@@ -29,6 +29,7 @@ from flashladder._frameworks import (
     Layout,
     NumPy,
     Torch,
+    attribute,
     common,
     framework_of,
     kind_of,
@@ -266,16 +267,16 @@ def made_for(q: Any, k: Any, sequences: int, arrays: dict[str, Any]) -> dict[str
     for name, array in arrays.items():
         if array is None:
             continue
-        if name.endswith("_scales") and math.prod(getattr(array, "shape", ())) == 1:
+        if name.endswith("_scales") and math.prod(attribute(array, "shape", ())) == 1:
             array = _filled(q, (q if name in ("q_scales", "o_scales") else k).shape[-2], name[:-1], array)
         elif name.startswith("seqlens_") and type(array) is int:
             array = _full(q, sequences, size(name, array), "int32")
-        elif name == "bias" and len(getattr(array, "shape", (0,) * 4)) < 4:
+        elif name == "bias" and len(attribute(array, "shape", (0,) * 4)) < 4:
             array = array[(None,) * (4 - len(array.shape))]
-        elif name == "sinks" and str(getattr(array, "dtype", "")).rpartition(".")[2] in DTYPES:
-            array = (
-                array.to(framework_of("q", q).package().float32) if hasattr(array, "to") else array.astype("float32")
-            )
+        elif name == "sinks" and str(attribute(array, "dtype", "")).rpartition(".")[2] in DTYPES:
+            framework = framework_of(name, array)
+            is_torch = type(framework) is Torch
+            array = array.to(framework.package().float32) if is_torch else array.astype("float32")
         made[name] = array
     return made
 
@@ -290,7 +291,7 @@ def split_keys(options: Options, rows: int, arrays: Container[str]) -> int:
 
 
 def _filled(q: Any, heads: int, name: str, scale: Any) -> Any:
-    if not hasattr(scale, "shape"):
+    if attribute(scale, "shape", None) is None:
         return _full(q, heads, number_of_scale(name, scale), "float32")
     return _full(q, heads, 1, "float32") * scale
 
@@ -317,7 +318,7 @@ def packed(
 ) -> tuple[dict[str, Any], tuple[int, int]]:
     """The arguments of attention_varlen(): the arrays, and the largest number of rows of a sequence, 0 for pages."""
     for name, offsets in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
-        if not getattr(offsets, "shape", ()) and (offsets is not None or name == "cu_seqlens_q"):
+        if name == "cu_seqlens_q" if offsets is None else not attribute(offsets, "shape", ()):
             given = None if offsets is None else kind_of(offsets)
             raise TypeError(f"{name} is {given}: an int32 array [batch + 1] is needed")
     if block_table is None and cu_seqlens_k is None:

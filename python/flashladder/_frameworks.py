@@ -49,7 +49,7 @@ class Torch:
         return array.data_ptr()  # type: ignore[no-any-return]
 
     def layout(self, array: Any) -> Layout:
-        if getattr(array, "layout", None) is not getattr(self.torch, "strided", None):
+        if attribute(array, "layout", None) is not getattr(self.torch, "strided", None):
             raise ValueError(f"the layout {array.layout}: a dense tensor is needed")
         gpu = array.device.index if array.device.type == "cuda" else None
         device = HOST if array.device.type == "cpu" else str(array.device)
@@ -332,6 +332,16 @@ def common(q: Any, k: Any, v: Any, out: Any) -> Framework:
         if _of_type.get(type(array)) is not framework and framework_of(name, array) is not framework:
             raise TypeError(f"{name} is {kind_of(array)} and q {kind_of(q)}: pass arrays of one package")
     return framework
+
+
+def attribute(array: Any, name: str, default: Any) -> Any:
+    """getattr() with a default, also of None and numbers, as older versions of torch.compile trace it."""
+    if array is None or type(array) in (int, float):
+        return default
+    try:
+        return getattr(array, name)
+    except AttributeError:
+        return default
 
 
 def kind_of(array: Any) -> str:

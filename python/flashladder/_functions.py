@@ -308,10 +308,10 @@ def attention_e4m3(
                     f"{name[:-1]} is {number}: with scale_keys an array [batch, kv_heads, blocks of keys] is needed"
                 )
         others = {"seqlens_q": seqlens_q, "seqlens_k": seqlens_k, "q_scales": q_scale, "o_scales": o_scale}
-        others |= {} if chosen.scale_keys else of_keys
+        others = others if chosen.scale_keys else {**others, **of_keys}
         sequences = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
         arrays = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **of_keys}
-        arrays = present(**arrays | made_for(q, k, sequences, others))
+        arrays = present(**{**arrays, **made_for(q, k, sequences, others)})
     try:
         made, lse = Call(q, k, v, chosen, arrays, most).run()
     except ARGUMENT_ERRORS as error:

@@ -141,8 +141,9 @@ def _softcap(softcap: Any) -> float:
 
 def flag(name: str, value: Any) -> bool:
     """Also NumPy's, and 0 and 1."""
-    numpys = type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
-    if numpys or (isinstance(value, int) and value in (0, 1)):
+    if isinstance(value, int) and value in (0, 1):
+        return bool(value)
+    if type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"):
         return bool(value)
     raise TypeError(f"{name} is {value!r}: True or False is needed")
 
@@ -241,4 +242,14 @@ def positive_scale(q: Any, chosen: Options) -> tuple[Any, Options]:
     if chosen.dtype is not None:
         raise ValueError(f"scale is {scale}: with q of float8_e4m3fn it must be positive, or None")
     _single(scale)
-    return (-q, chosen._replace(scale=-scale)) if scale else (q * 0, chosen._replace(scale=1.0))
+    # Older versions of torch.compile trace no _replace(), and no starred arguments of a named tuple.
+    return -q if scale else q * 0, Options(
+        chosen.causal,
+        -scale if scale else 1.0,
+        chosen.window,
+        chosen.softcap,
+        chosen.batch_invariant,
+        chosen.return_lse,
+        chosen.version,
+        ordered=chosen.ordered,
+    )

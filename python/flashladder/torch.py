@@ -24,18 +24,24 @@ makes torch.nn.functional.scaled_dot_product_attention itself call the kernels; 
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Optional
+from typing import Any, NoReturn
 
 import torch
 
 import flashladder
 from flashladder import _autograd
 from flashladder._call import AXES, Call, made_for, packed, present
+from flashladder._frameworks import attribute, framework_of
 from flashladder._functions import cached
 from flashladder._library import ARRAYS, Unavailable
 from flashladder._options import Options, flag, naming, options, positive_scale, refuse_unknown, sides, size
 
 Tensor = Any  # torch.Tensor; this file is checked without PyTorch, too
+
+# Older versions of torch.compile look up only types that are known before.
+_none = torch.empty((0,), dtype=torch.float32, device="cpu")
+for _known in (_none, torch.nn.Parameter(_none)):
+    framework_of("q", _known)
 
 
 def _check_tensors(**tensors: Any) -> None:
@@ -76,18 +82,17 @@ def _results(q: Tensor, return_lse: bool) -> tuple[Tensor, Tensor]:
     return out, lse
 
 
-# Its annotations become the operator's schema, read by every Python.
 def _attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     causal: bool = False,
-    scale: Optional[float] = None,  # noqa: UP045
+    scale: float | None = None,
     return_lse: bool = False,
     version: str = "best",
     ordered: bool = False,
     batch_invariant: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     _check(q, k, v)
     chosen = Options(causal, scale, batch_invariant=batch_invariant, return_lse=return_lse, version=version)
     out, lse = Call(q, k, v, chosen).run()
@@ -110,7 +115,13 @@ def _fake(
 
 
 # torch.ops.flashladder.attention(q, k, v, causal, scale, ...) -> (out, lse); lse is empty if unwanted.
-_operator = torch.library.custom_op("flashladder::attention", _attention, mutates_args=())
+_operator = _autograd.define(
+    "attention",
+    _attention,
+    'Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, bool return_lse=False, str version="best", '
+    "bool ordered=False, bool batch_invariant=False",
+    results=2,
+)
 _operator.register_fake(_fake)
 _operator.register_autograd(_autograd.backward, setup_context=_autograd.setup_context)
 if hasattr(_operator, "register_vmap"):
@@ -123,21 +134,21 @@ if hasattr(_operator, "register_vmap"):
 
 # A Call with its arrays and Options one by one.
 def _serve(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    cu_seqlens_q: Optional[torch.Tensor] = None,  # noqa: UP045
-    cu_seqlens_k: Optional[torch.Tensor] = None,  # noqa: UP045
-    seqlens_q: Optional[torch.Tensor] = None,  # noqa: UP045
-    seqlens_k: Optional[torch.Tensor] = None,  # noqa: UP045
-    block_table: Optional[torch.Tensor] = None,  # noqa: UP045
-    sinks: Optional[torch.Tensor] = None,  # noqa: UP045
-    k_scales: Optional[torch.Tensor] = None,  # noqa: UP045
-    v_scales: Optional[torch.Tensor] = None,  # noqa: UP045
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    seqlens_q: Tensor | None = None,
+    seqlens_k: Tensor | None = None,
+    block_table: Tensor | None = None,
+    sinks: Tensor | None = None,
+    k_scales: Tensor | None = None,
+    v_scales: Tensor | None = None,
     max_seqlen_q: int = 0,
     max_seqlen_k: int = 0,
     causal: bool = False,
-    scale: Optional[float] = None,  # noqa: UP045
+    scale: float | None = None,
     window_left: int = -1,
     window_right: int = -1,
     softcap: float = 0.0,
@@ -145,9 +156,9 @@ def _serve(
     return_lse: bool = False,
     version: str = "best",
     ordered: bool = False,
-    bias: Optional[torch.Tensor] = None,  # noqa: UP045
-    alibi_slopes: Optional[torch.Tensor] = None,  # noqa: UP045
-) -> tuple[torch.Tensor, torch.Tensor]:
+    bias: Tensor | None = None,
+    alibi_slopes: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     window = None if window_left == window_right == -1 else (window_left, window_right)
     chosen = Options(causal, scale, window, softcap, batch_invariant, return_lse, version)
     arrays = present(
@@ -177,7 +188,16 @@ def _fake_serve(
 
 
 # torch.ops.flashladder.serve(q, k, v, cu_seqlens_q, ...) -> (out, lse); lse is empty if unwanted.
-_serve_operator = torch.library.custom_op("flashladder::serve", _serve, mutates_args=())
+_serve_operator = _autograd.define(
+    "serve",
+    _serve,
+    "Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None, Tensor? seqlens_q=None, "
+    "Tensor? seqlens_k=None, Tensor? block_table=None, Tensor? sinks=None, Tensor? k_scales=None, "
+    "Tensor? v_scales=None, SymInt max_seqlen_q=0, SymInt max_seqlen_k=0, bool causal=False, float? scale=None, "
+    "SymInt window_left=-1, SymInt window_right=-1, float softcap=0.0, bool batch_invariant=False, "
+    'bool return_lse=False, str version="best", bool ordered=False, Tensor? bias=None, Tensor? alibi_slopes=None',
+    results=2,
+)
 _serve_operator.register_fake(_fake_serve)
 _serve_operator.register_autograd(_autograd.backward, setup_context=_autograd.setup_context_of_serve)
 
@@ -204,9 +224,9 @@ def _operate(
         if caches:
             said = _autograd.NO_BACKWARD.format(wanted, f"caches ({caches}) have")
             raise NotImplementedError(said.replace("_scales", "_scale"))
-        biased = next((name for name in BIASES if name in arrays), "")
+        biased = [name for name in BIASES if name in arrays]
         if biased and chosen.batch_invariant:
-            raise NotImplementedError(_autograd.NO_BATCH.format(biased))
+            raise NotImplementedError(_autograd.NO_BATCH.format(biased[0]))
         if _is_eager(q):
             _autograd.check(q, k, v, _autograd.asked_for(chosen, most), arrays)
             floats = [arrays.get(name) for name in _autograd.FLOATS]
@@ -321,9 +341,9 @@ def attention_with_cache(
     """flashladder.attention_with_cache, which torch.compile(fullgraph=True) traces with the rows that it writes."""
     given = (causal, scale, window, softcap, deterministic, return_lse, version)
     _check_tensors(q=q, k_cache=k_cache, v_cache=v_cache)
-    tensors = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "sinks": sinks, "k_new": k_new, "v_new": v_new}
     biases = {"bias": bias, "alibi_slopes": alibi_slopes}
-    tensors |= {"k_scale": k_scale, "v_scale": v_scale, **biases}
+    tensors = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "sinks": sinks, "k_new": k_new, "v_new": v_new}
+    tensors = {**tensors, "k_scale": k_scale, "v_scale": v_scale, **biases}
     _autograd.refuse_forward_mode({name: one for name, one in tensors.items() if isinstance(one, torch.Tensor)})
     wanted = _autograd.wanted_by(tensors)
     if wanted:
@@ -386,7 +406,7 @@ def varlen_attn(
     if return_aux is not None and not hasattr(return_aux, "lse"):
         raise TypeError(f"return_aux is {return_aux!r}: an AuxRequest is needed, or None")
     lse = bool(return_aux is not None and return_aux.lse)
-    options = _varlen_options(False, scale, window_size, num_splits) | {"return_lse": lse}
+    options = {**_varlen_options(False, scale, window_size, num_splits), "return_lse": lse}
     if block_table is None and cu_seq_k is None:
         raise ValueError("cu_seq_k is None: an int32 tensor [batch + 1] is needed, or block_table")
     offsets = cu_seq_k if block_table is None or seqused_k is None else None
@@ -394,7 +414,7 @@ def varlen_attn(
         _check_tensors(cu_seq_k=cu_seq_k)
     size("max_seqlen_k", max_k)
     if block_table is None or seqused_k is None or not _may_be_padded(query, cu_seq_q, max_q):
-        options |= {"seqlens_k": seqused_k, "block_table": block_table}
+        options = {**options, "seqlens_k": seqused_k, "block_table": block_table}
         return attention_varlen(query, key, value, cu_seq_q, offsets, max_q, max_k, **options)
     padded = _Padded(query, cu_seq_q, max_q)
     found = attention_with_cache(padded.queries(query), key, value, seqused_k, block_table, **options)
@@ -425,7 +445,7 @@ def _varlen_options(causal: bool, scale: float | None, window: Any, num_splits: 
 
 def _may_be_padded(query: Tensor, starts: Tensor, most: Any) -> bool:
     """True if packed sequences have as many rows as sequences of one length would, and offsets that name these."""
-    if getattr(starts, "ndim", 0) != 1 or query.dim() != 3:
+    if attribute(starts, "ndim", 0) != 1 or query.dim() != 3:
         return False
     right = isinstance(starts, torch.Tensor) and starts.dtype == torch.int32 and starts.device == query.device
     if not right or query.shape[0] != (starts.shape[0] - 1) * size("max_seqlen_q", most):

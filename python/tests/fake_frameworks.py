@@ -7,6 +7,7 @@ package.last.tensors.q, package.last.stream
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import ctypes
 import importlib
@@ -305,13 +306,17 @@ class Operator:
 
     running = 0
 
-    def __init__(self, name: str, function: Callable[..., Any], mutates_args: Sequence[str]) -> None:
+    def __init__(self, name: str, function: Callable[..., Any], mutates_args: Sequence[str], schema: str) -> None:
         self.name, self.function, self.mutates_args = name, function, mutates_args
         self.fake: Any = None
         self.backward: Any = None
         self.setup_context: Any = None
-        annotated = inspect.signature(function).parameters.values()
-        assert all(one.annotation is not inspect.Parameter.empty for one in annotated), "the schema is made of them"
+        written = [one.split()[1].partition("=") for one in schema[1 : schema.index(")")].split(", ")]
+        theirs = [
+            (name, ast.literal_eval(value) if equals else inspect.Parameter.empty) for name, equals, value in written
+        ]
+        ours = inspect.signature(function).parameters.values()
+        assert theirs == [(one.name, one.default) for one in ours], f"{name}: its schema has other arguments"
 
     def register_fake(self, fake: Any) -> None:
         self.fake = fake
@@ -376,9 +381,9 @@ def fake_torch() -> Any:
     )
     torch.ops = SimpleNamespace(aten=SimpleNamespace(_flash_attention_forward_no_dropout_inplace=None))
 
-    def custom_op(name: str, function: Any, *, mutates_args: Sequence[str]) -> Operator:
+    def custom_op(name: str, function: Any, *, mutates_args: Sequence[str], schema: str) -> Operator:
         namespace, _, own = name.partition("::")
-        operator = Operator(name, function, mutates_args)
+        operator = Operator(name, function, mutates_args, schema)
         if not hasattr(torch.ops, namespace):
             setattr(torch.ops, namespace, SimpleNamespace())
         setattr(getattr(torch.ops, namespace), own, operator)
@@ -400,6 +405,7 @@ def fake_torch() -> Any:
         torch.implementations[name] = register_fn
 
     torch.nn = SimpleNamespace(attention=SimpleNamespace(register_flash_attention_impl=register_flash_attention_impl))
+    torch.nn.Parameter = lambda tensor: tensor
     return torch
 
 

@@ -14,6 +14,11 @@ from flashladder import torch as fl  # noqa: E402
 OPERATOR = torch.ops.flashladder.attention.default
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
+replaceable = pytest.mark.skipif(
+    not hasattr(torch.nn.attention, "register_flash_attention_impl"),
+    reason="this PyTorch has no register_flash_attention_impl",
+)
+
 
 def tensors(rows: int = 40, keys: int = 72, heads: int = 2, kv_heads: int = 1, dtype: Any = None) -> Any:
     """Q, K and V, [batch, seq, heads, d_head]."""
@@ -61,7 +66,10 @@ def test_opcheck_passes() -> None:
     torch.library.opcheck(OPERATOR, (transposed, k, v, True))
 
 
-@pytest.mark.parametrize("given", [{"causal": True}, {"scale": -0.2}, {"scale": 0.0}, {"softcap": 5.0}])
+SINKS = {"seqlens_k": 50, "sinks": torch.ones(2, dtype=torch.bfloat16, device=DEVICE)}
+
+
+@pytest.mark.parametrize("given", [{"causal": True}, {"scale": -0.2}, {"scale": 0.0}, {"softcap": 5.0}, SINKS])
 def test_compile_traces_the_call_as_a_whole(given: dict[str, Any]) -> None:
     q, k, v = tensors()
     call = torch.compile(lambda q: fl.attention(q * 2, k, v, **given) + 1, fullgraph=True, backend="aot_eager")
@@ -177,6 +185,7 @@ def test_a_parameter_is_a_tensor() -> None:
     assert torch.equal(out, fl.attention(q, k, v))
 
 
+@replaceable
 def test_pytorchs_attention_takes_the_kernels_and_keeps_its_own_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """The function that activate_flash_attention_impl installs instead of a CUDA kernel, called by hand."""
 
@@ -210,6 +219,7 @@ def test_pytorchs_attention_takes_the_kernels_and_keeps_its_own_for_the_rest(mon
         registration.remove()
 
 
+@replaceable
 def test_the_operator_behind_pytorchs_own_has_our_arguments() -> None:
     schema = torch.ops.aten._scaled_dot_product_flash_attention.default._schema
     ours = list(inspect.signature(fl._Registration.forward).parameters.values())[2:]
@@ -430,6 +440,7 @@ def test_queries_of_several_lengths_over_pages(window: Any) -> None:
         assert torch.equal(out, expected) and torch.equal(lse, expected_lse)
 
 
+@replaceable
 def test_pytorchs_varlen_takes_the_kernels_and_keeps_its_own_for_the_rest() -> None:
     """The function that activate_flash_attention_impl installs instead of two CUDA kernels, called by hand."""
     original = Mock(call_boxed=Mock(return_value="PyTorch's own"))

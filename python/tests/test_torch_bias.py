@@ -17,13 +17,19 @@ def made(d_head: int, heads: int = 2, kv_heads: int = 2, keys: int = 50) -> Any:
     return tuple(torch.randn(shape).to(DEVICE, torch.bfloat16) for shape in shapes)
 
 
+def pytorchs(query: Any, key: Any, value: Any, attn_mask: Any = None, enable_gqa: bool = False, **more: Any) -> Any:
+    """PyTorch's function, also of a release without enable_gqa."""
+    if enable_gqa:
+        key, value = (one.repeat_interleave(query.shape[1] // key.shape[1], 1) for one in (key, value))
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask, **more)
+
+
 def near(ours: Any, query: Any, key: Any, value: Any, **options: Any) -> bool:
     """Compared with PyTorch's function in float64."""
     mask = options.get("attn_mask")
     if mask is not None and mask.dtype != torch.bool:
         options["attn_mask"] = mask.double()
-    q, k, v = (one.double() for one in (query, key, value))
-    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
+    expected = pytorchs(*(one.double() for one in (query, key, value)), **options)
     return bool((ours.double() - expected).abs().max() < 0.03)
 
 
@@ -87,7 +93,7 @@ def test_gradients_with_a_mask(dtype: Any) -> None:
 
     found = learn(fl.scaled_dot_product_attention, *leaves)
     twins = [one.detach().double().requires_grad_() for one in leaves]
-    expected = learn(torch.nn.functional.scaled_dot_product_attention, *twins)
+    expected = learn(pytorchs, *twins)
     for one, other in zip(found, expected, strict=True):
         assert (one.double() - other).norm() < 8e-3 * other.norm()
     compiled = torch.compile(fl.scaled_dot_product_attention, fullgraph=True, backend="aot_eager")
