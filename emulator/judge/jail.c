@@ -76,7 +76,8 @@ typedef struct options {
     jail_limits limits;
     const char *report, *folder;
     char **program;
-    bool apart; /* in namespaces of its own */
+    bool apart;   /* in namespaces of its own */
+    int priority; /* of the program, as setpriority() takes it */
 } options;
 
 static int complain(const char *sentence, const char *value) {
@@ -175,6 +176,7 @@ static void start_program(const options *o) {
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setsid();
+    setpriority(PRIO_PROCESS, 0, o->priority);
     limit(RLIMIT_CORE, 0);
     limit(RLIMIT_FSIZE, (rlim_t)o->limits.file << 20);
     limit(RLIMIT_NPROC, 32 * (rlim_t)o->limits.processes); /* threads included; the watch counts processes */
@@ -202,11 +204,11 @@ static outcome check_limits(const options *o, double begin, int folder) {
     const uint64_t mib = pages * (uint64_t)sysconf(_SC_PAGESIZE) >> 20;
     if (now() - begin > (double)limits->seconds)
         return ended(TOO_LONG, 0, "it still ran after %" PRIu64 " s", limits->seconds);
-    if (mib > limits->memory)
-        return ended(TOO_MUCH_MEMORY, 0, "it had %" PRIu64 " MiB of memory, above %" PRIu64, mib, limits->memory);
-    if (processes > limits->processes)
+    if (processes > limits->processes) /* their memory is no cause of its own */
         return ended(TOO_MANY_PROCESSES, 0, "it had %" PRIu64 " processes, above %" PRIu64, processes,
                      limits->processes);
+    if (mib > limits->memory)
+        return ended(TOO_MUCH_MEMORY, 0, "it had %" PRIu64 " MiB of memory, above %" PRIu64, mib, limits->memory);
     if (!o->apart && jail_folder_bytes(folder) >> 20 > limits->folder)
         return ended(TOO_LARGE_FILES, 0, "its files exceeded the limit of %" PRIu64 " MiB", limits->folder);
     return (outcome){.how = EXITED};
@@ -369,6 +371,10 @@ int main(int count, char **arguments) {
     }
     const int wrong = read_options(&o, arguments + 1);
     if (wrong) return wrong;
+    /* The kernel does not limit root's processes, so the watch must run before thousands of them. Only root may raise a
+     * priority; for others the kernel limits the processes. */
+    o.priority = getpriority(PRIO_PROCESS, 0);
+    setpriority(PRIO_PROCESS, 0, -20);
     const outcome told = o.apart ? run_jail(&o) : run_weakly(&o);
     if (told.how != EXITED) fprintf(stderr, "judge-jail: %s\n", told.message);
     if (o.report && !write_report(o.report, &told)) return complain("the report cannot be written: ", o.report);
