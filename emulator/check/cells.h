@@ -77,9 +77,9 @@ static inline bool ordered_in_cluster(const cta *m, const warp *w, int lane, uin
     return tail_of(m, row_of(m, w, lane))[rank * m->warp_count + who_thread(who) / LANES] >= stamp;
 }
 
-/* What a thread knew of the threads of its CTA, then, in a cluster, of all warps, at its last fence.proxy.async for
- * global or for shared memory. All lanes of a warp may have one row: then what it says of the thread itself is less
- * than proxy_fences. */
+/* The vector clock of a thread at its last fence.proxy.async for global or for shared memory: over the threads of its
+ * CTA, then, in a cluster, over all warps. All lanes of a warp may share one row; the entry for the thread itself is
+ * then older than its time in proxy_fences. */
 static inline uint32_t *known_at_fence(const cta *m, uint32_t thread, bool global) {
     const size_t threads = (size_t)m->warp_count * LANES;
     if (m->checks->fenced_together[global] >> thread / LANES & 1) thread -= thread % LANES;

@@ -54,8 +54,8 @@ typedef struct checked_write {
     uint32_t time, who, landing;
 } checked_write;
 
-/* What lane 0 of a warp, `observer` - 1, knows of writes by a warp: those of any of its lanes at that time that are
- * completed so lie before, and the async proxy sees them. */
+/* Writes that happen before what lane 0 of warp `observer` - 1 does, and that the async proxy sees: those that the
+ * lanes of one warp made up to `time` and that `landing` completed. */
 typedef struct known_writes {
     uint32_t time, landing, observer;
 } known_writes;

@@ -799,7 +799,7 @@ static void part_fences(const cta *m, const warp *w, bool global) {
         memcpy(known_at_fence(m, first + i, global), shared, (m->warp_count * LANES + tail_count(m)) * sizeof *shared);
 }
 
-/* What lanes know that know the same. */
+/* Store the vector clock of a lane, or of all lanes that executed the fence together, at a fence. */
 static void keep_known(const cta *m, const warp *w, int lane, bool global) {
     const uint32_t threads = m->warp_count * LANES, base = m->checks->base;
     uint32_t *knows = known_at_fence(m, (uint32_t)(w->index * LANES + lane), global), *row = row_of(m, w, lane);
@@ -901,7 +901,7 @@ static void check_written(cta *m, const warp *w, int lane, uint32_t i, uint32_t 
         report_writer(m, w, lane, i, "writes");
 }
 
-/* What a write and an atomic replace is checked, and an atomic may cover what another one wrote: the flags of `who`. */
+/* Check what a write or an atomic replaces. An atomic may cover what another atomic wrote. Return the flags of `who`. */
 static uint32_t replace_write(cta *m, const warp *w, int lane, uint32_t i, uint32_t who, enum write_kind kind) {
     checks *const shadow = m->checks;
     const shadow_cell *cell = &shadow->cells[i];

@@ -26,7 +26,7 @@ class Fault:
 
 
 def product() -> Any:
-    """Of the halves 0, 1, 2, ... as matrices."""
+    """Return A B, whose elements are 0, 1, 2, ..."""
     A, B = (
         np.arange(rows * columns, dtype=np.float32).reshape(rows, columns) for rows, columns in ((64, 16), (16, 24))
     )

@@ -202,7 +202,7 @@ def of_numba_cuda():
 
 
 def of_pytorch():
-    """What needs no kernel of PyTorch's own, as these are machine code: copies, and code that it compiles by Triton."""
+    """Use copies and code that Triton compiles, because PyTorch's own kernels are machine code without PTX."""
     import torch
     import triton
     import triton.language as tl

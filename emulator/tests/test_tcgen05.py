@@ -660,7 +660,7 @@ def test_stores_are_the_inverse_of_loads(shape: str, packed: bool, tmp_path: Pat
     assert said == "" and (out == np.arange(128)[:, None] * 65537 + np.arange(8)).all()
 
 
-# Of registers that hold lane * 1000 + column as integers, or those bits as floats.
+# The registers hold lane * 1000 + column as integers, or those bits as floats.
 REDUCTIONS: dict[str, Callable[[Array], Array]] = {
     "32x32b.x8.max.u32": lambda own: own[:, :8].max(axis=1),
     "32x32b.x8.min.s32": lambda own: own[:, :8].min(axis=1),

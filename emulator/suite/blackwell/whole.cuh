@@ -48,8 +48,8 @@ inline float number_of(__nv_bfloat16 value) {
     return __bfloat162float(value);
 }
 
-// Of all outputs; a scale belongs to a block of that many numbers along k, or there are none if 0. D held `before`, and
-// the problem has other outputs that are right or not.
+// Compares all outputs, and returns whether they are right. A scale belongs to a block of a_block or b_block numbers
+// along k; 0 means that there are no scales. D held `before`, and `others_are_right` tells of the problem's other outputs.
 template <class T>
 bool equal(const char *problem, Array<T> &d, int rows, int columns, int depth, int a_block = 0, int b_block = 0,
            int before = 0, bool others_are_right = true) {
