@@ -600,6 +600,15 @@ __device__ uint64_t descriptor(const void *tile) {
     return (uint64_t)(shared_address(tile) >> 4) | (uint64_t)8 << 16 | (uint64_t)16 << 32;
 }
 
+/* D += A B: A is 64 x 16, and B 16 x 8. The caller waits for the group. */
+__device__ __forceinline__ void start_product(float (&d)[4], const void *A, const void *B) {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "l"(descriptor(A)), "l"(descriptor(B)));
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
 /* The only buffer of A is copied again while the product of the last step may still read it. */
 template <bool repaired>
 __device__ void single_buffer(float *out, const uint4 *in) {
@@ -612,11 +621,7 @@ __device__ void single_buffer(float *out, const uint4 *in) {
         asm volatile("cp.async.wait_all;" ::: "memory");
         fence_proxy_async();
         __syncthreads();
-        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-        asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "l"(descriptor(A)), "l"(descriptor(B)));
-        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+        start_product(d, A, B);
         if (repaired) asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         if (repaired) __syncthreads();
     }
@@ -636,11 +641,7 @@ __device__ void two_groups(float *out, const uint4 *in) {
         if (t % 2 == 0) A[t / 2] = in[t / 2];
         fence_proxy_async();
         __syncthreads();
-        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-        asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "l"(descriptor(A)), "l"(descriptor(B)));
-        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+        start_product(d, A, B);
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         if (repaired) __syncthreads();
     }
@@ -658,11 +659,7 @@ __device__ void stored_tiles(float *out, const uint4 *in) {
     if (t < 16) B[t] = in[t];
     if (repaired) fence_proxy_async();
     __syncthreads();
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "l"(descriptor(A)), "l"(descriptor(B)));
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    start_product(d, A, B);
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     for (int i = 0; i < 4; i++) out[4 * t + i] = d[i];
 }
