@@ -901,7 +901,7 @@ static void check_written(cta *m, const warp *w, int lane, uint32_t i, uint32_t 
         report_writer(m, w, lane, i, "writes");
 }
 
-/* Check what a write or an atomic replaces. An atomic may cover what another atomic wrote. Return the flags of `who`. */
+/* Check what a write or an atomic replaces. An atomic may cover another. Return the flags of `who`. */
 static uint32_t replace_write(cta *m, const warp *w, int lane, uint32_t i, uint32_t who, enum write_kind kind) {
     checks *const shadow = m->checks;
     const shadow_cell *cell = &shadow->cells[i];
