@@ -26,23 +26,6 @@ static Map map(CUtensorMapDataType type, double bytes, void *at, int rows, int c
                       {cuuint32_t(box_columns), cuuint32_t(box_rows)}, swizzle);
 }
 
-template <class... Parameters, class... Arguments>
-static void launch(void (*kernel)(Parameters...), int ctas, int cluster, int threads, size_t bytes,
-                   Arguments... arguments) {
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-    cudaLaunchConfig_t config{};
-    config.gridDim = ctas;
-    config.blockDim = threads;
-    config.dynamicSmemBytes = bytes;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-            "cudaFuncSetAttribute");
-    require(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "cudaLaunchKernelEx");
-}
-
 // The blocks of a product: with SWAP the tensor core multiplies B by A, and a pair shares A instead of B.
 template <int M_, int N_, int STAGES_, int PAIR_, bool SWAP_>
 struct Blocks {

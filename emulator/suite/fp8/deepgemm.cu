@@ -28,22 +28,6 @@ static CUtensorMap floats_map(Array<float> &floats, int rows, int columns, int b
                       {cuuint32_t(box_columns), cuuint32_t(box_rows)}, CU_TENSOR_MAP_SWIZZLE_NONE);
 }
 
-template <class... Parameters, class... Arguments>
-static void launch(void (*kernel)(Parameters...), int cluster, int threads, size_t bytes, Arguments... arguments) {
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-    cudaLaunchConfig_t config{};
-    config.gridDim = CTAS;
-    config.blockDim = threads;
-    config.dynamicSmemBytes = bytes;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-            "cudaFuncSetAttribute");
-    require(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "cudaLaunchKernelEx");
-}
-
 // The sum of products of row i of a and row j of b over columns [from, to), and the sum of their absolute values.
 struct Sum {
     double value = 0, magnitude = 0;
@@ -86,8 +70,8 @@ static std::vector<__nv_bfloat16> product_1d2d(const Quantized &a, const Quantiz
     auto kernel = deep_gemm::sm90_fp8_gemm_1d2d_impl<SCALES, 0, 0, 0, GROUPS, BLOCK_M, BLOCK_N, BLOCK_K, 128, 128,
                                                      SWIZZLE, STAGES, PRODUCER, CONSUMERS, CLUSTER, false, CTAS, TYPE,
                                                      cutlass::bfloat16_t, Identity>;
-    launch(kernel, CLUSTER, PRODUCER + CONSUMERS, bytes_of_1d2d<BLOCK_M, BLOCK_N, STAGES>(a.columns), b_scales.device,
-           groups.device, m, n, a.columns, elements_map(a_elements, a.rows, a.columns, BLOCK_M),
+    launch(kernel, CTAS, CLUSTER, PRODUCER + CONSUMERS, bytes_of_1d2d<BLOCK_M, BLOCK_N, STAGES>(a.columns),
+           b_scales.device, groups.device, m, n, a.columns, elements_map(a_elements, a.rows, a.columns, BLOCK_M),
            elements_map(b_elements, b.rows, b.columns, BLOCK_N), d_map,
            floats_map(a_scales, a.blocks() * (a.rows / m), m, 1, BLOCK_M));
     return d.read();
@@ -160,7 +144,7 @@ static void product_1d1d(const Quantized &a, const Quantized &b, int m, int n, i
                          STAGES * (BLOCK_M * BLOCK_K + BLOCK_N * BLOCK_K + BLOCK_M * 4 + 512 + 16);
     auto kernel = deep_gemm::sm90_fp8_gemm_1d1d_impl<0, 0, 0, GROUPS, BLOCK_M, BLOCK_N, BLOCK_K, 128, 128, STAGES,
                                                      PRODUCER, CONSUMERS, 1, false, CTAS, TYPE, float>;
-    launch(kernel, 1, PRODUCER + CONSUMERS, bytes, a_elements.device, b_elements.device, groups.device,
+    launch(kernel, CTAS, 1, PRODUCER + CONSUMERS, bytes, a_elements.device, b_elements.device, groups.device,
            reinterpret_cast<cute::TmaDescriptor *>(maps.device), m, n, a.columns,
            elements_map(a_elements, m, first_k, BLOCK_M), elements_map(b_elements, n, first_k, BLOCK_N),
            floats_map(a_scales, a.blocks(), m, 1, BLOCK_M), floats_map(b_scales, b.blocks(), n, 1, BLOCK_N),
@@ -267,7 +251,7 @@ static bool logits() {
     auto kernel = deep_gemm::sm90_fp8_mqa_logits<HEADS, D_HEAD, false, BLOCK_Q, SPLIT, LOGIT_STAGES, LOGIT_STAGES, CTAS,
                                                  PRODUCER, MATH, float>;
     const size_t bytes = LOGIT_STAGES * (BLOCK_Q * HEADS * (D_HEAD + 4) + SPLIT * (D_HEAD + 4) + 32);
-    launch(kernel, 1, PRODUCER + MATH, bytes, queries, count, 0, stride, starts.device, ends.device, out.device,
+    launch(kernel, CTAS, 1, PRODUCER + MATH, bytes, queries, count, 0, stride, starts.device, ends.device, out.device,
            elements_map(in.q_elements, queries * HEADS, D_HEAD, BLOCK_Q * HEADS),
            elements_map(in.key_elements, count, D_HEAD, SPLIT), floats_map(in.key_scales, 1, count, 1, SPLIT),
            floats_map(in.scaled_weights, queries, HEADS, BLOCK_Q, HEADS));
@@ -295,8 +279,8 @@ static bool paged_logits() {
     // Weights, scales and mbarriers of a pipeline begin at multiples of 1 KB; one for Q and four for keys.
     const size_t bytes = LOGIT_STAGES * (QUERIES * HEADS * D_HEAD + 1024) + 1024 +
                          SPLIT / PAGE * (LOGIT_STAGES * (PAGE * D_HEAD + 1024) + 1024);
-    launch(kernel, 1, PRODUCER + MATH, bytes, BATCH, STRIDE, MOST, lengths.device, out.device, table.device, nullptr,
-           plan.device, elements_map(in.q_elements, in.q.rows, D_HEAD, QUERIES * HEADS),
+    launch(kernel, CTAS, 1, PRODUCER + MATH, bytes, BATCH, STRIDE, MOST, lengths.device, out.device, table.device,
+           nullptr, plan.device, elements_map(in.q_elements, in.q.rows, D_HEAD, QUERIES * HEADS),
            tensor_map(CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, in.key_elements.device, {D_HEAD, PAGE, PAGES},
                       {D_HEAD, PAGE, 1}, CU_TENSOR_MAP_SWIZZLE_128B),
            floats_map(in.key_scales, PAGES, PAGE, 1, PAGE),

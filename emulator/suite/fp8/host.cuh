@@ -27,6 +27,23 @@ inline void require(cudaError_t status, const char *what) {
     std::exit(3);
 }
 
+// Launches `ctas` CTAs in clusters, with dynamic shared memory.
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), int ctas, int cluster, int threads, size_t bytes, Arguments... arguments) {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = ctas;
+    config.blockDim = threads;
+    config.dynamicSmemBytes = bytes;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+            "cudaFuncSetAttribute");
+    require(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "cudaLaunchKernelEx");
+}
+
 // Nearly normal, and the same with every C++ library.
 struct Random {
     std::mt19937 engine{1};
