@@ -48,8 +48,8 @@ inline float number_of(__nv_bfloat16 value) {
     return __bfloat162float(value);
 }
 
-// Compares all outputs, and returns whether they are right. A scale belongs to a block of a_block or b_block numbers
-// along k; 0 means that there are no scales. D held `before`, and `others_are_right` tells of the problem's other outputs.
+// Compares all outputs, and returns whether they are right, as `others_are_right` says of the problem's other outputs.
+// A scale belongs to a block of a_block or b_block numbers along k; 0 means that there are none. D held `before`.
 template <class T>
 bool equal(const char *problem, Array<T> &d, int rows, int columns, int depth, int a_block = 0, int b_block = 0,
            int before = 0, bool others_are_right = true) {
