@@ -29,7 +29,7 @@ static const char help[] =
     "                   H100, H200, B200 or RTX5090 (default: a device with 8 SMs)\n"
     "  --schedule SEED  0: run each warp until it must wait (default); other seeds shuffle and preempt warps\n"
     "  --stale          with --schedule: let loads return earlier values where no fence or barrier forbids it\n"
-    "  --strict-tcgen05 also check three rules of tcgen05 that published code breaks (docs/emulator.md)\n"
+    "  --strict-tcgen05 also check four rules of tcgen05 that published code breaks (docs/emulator.md)\n"
     "  --json FILE      also write the findings to FILE\n"
     "  --record FILE    write everything that reaches the GPU to FILE, for judge-replay\n"
     "  --help           show this text\n"

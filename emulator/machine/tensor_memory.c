@@ -183,18 +183,21 @@ void emu_tensor_element(const op *o, uint32_t reg, uint32_t lane, uint32_t *row,
     if (o->detail & TENSOR_PACKED) *column *= 2;
 }
 
-/* True if an access is inside of what is allocated; false after a report. A warp reaches its 32 lanes only: an address
- * of others is reported, and taken as one of its own, as CUTLASS's example 93 relies on. */
+/* True if an access is inside of what is allocated; false after a report. A warp reaches its own 32 lanes only. In
+ * DeepGEMM, FlashMLA and CUTLASS's example 93 every warp names lanes of the first one, and the hardware takes those of
+ * the warp. PTX does not allow it, and code of `ptxas -g-tensor-memory-access-check` traps. No published code shows
+ * what the lanes of another warp do, so they are always reported. */
 static bool check_access(cta *m, const warp *w, const op *o, uint32_t *at) {
     const bool stores = o->kind == OP_TENSOR_STORE, packed = o->detail & TENSOR_PACKED;
     const uint32_t rows = (o->detail & 7) == SHAPE_32X32 ? 32 : 16, slab = 32 * ((uint32_t)w->index % 4);
     const uint32_t lane = tensor_lane(*at), address = (slab + lane % 32) << 16 | tensor_column(*at);
+    const bool fits = lane % 32 + rows <= 32, names_first = lane < 32 && !m->launch->strict_tcgen05;
     const char *name = stores ? "tcgen05.st" : "tcgen05.ld";
-    if (lane % TENSOR_LANES < slab || lane % TENSOR_LANES + rows > slab + 32)
+    if (!fits || (lane % TENSOR_LANES / 32 != slab / 32 && !names_first))
         emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, 0, -1, *at,
                    "%s of warp %d touches lanes %u to %u of tensor memory: that warp reaches lanes %u to %u.", name,
                    w->index, lane, lane + rows - 1, slab, slab + 31);
-    if (lane % 32 + rows > 32) return false;
+    if (!fits) return false;
     *at = address;
     for (uint32_t k = 0; k < o->vector; k++) {
         for (uint32_t l = 0; l < LANES; l++) {

@@ -818,10 +818,11 @@ def test_a_warp_reads_what_its_allocation_wrote(tmp_path: Path) -> None:
 
 
 def test_a_warp_reaches_its_own_lanes(tmp_path: Path) -> None:
-    """All warps name the lanes of the first: that is reported, and each gets its own, as example 93 needs."""
+    """All warps name the lanes of the first, and each gets its own, as example 93, DeepGEMM and FlashMLA need."""
     text = program("", FILL, LOADS=loads(8).replace("[%slab", "[%base"))
-    said, out = run(tmp_path, text, b"")
-    assert "out-of-bounds at " in said and (out == WORDS[:, :8]).all()
+    for options, found in (((), False), (("--strict-tcgen05",), True)):
+        said, out = run(tmp_path, text, b"", 8, 1, *options)
+        assert ("out-of-bounds at " in said) == found and (out == WORDS[:, :8]).all()
 
 
 def test_every_class_has_a_fault() -> None:

@@ -221,8 +221,8 @@ static const option option_table[] = {
     {"--wgmma-wait-per-warp", NULL, FLAG, AT(wgmma_wait_per_warp), 0, NULL,
      "do not assume that the wait_group of one warp covers the reads of the other three"},
     {"--strict-tcgen05", NULL, FLAG, AT(strict_tcgen05), 0, NULL,
-     "also require tcgen05.wait::ld before registers are used, wait::st before other threads are signaled, and "
-     "tcgen05.fence"},
+     "also require tcgen05.wait::ld before registers are used, wait::st before other threads are signaled, "
+     "tcgen05.fence, and addresses in a warp's own lanes"},
     {"--fence-behind-reads", NULL, FLAG, AT(fence_behind_reads), 0, NULL,
      "also require a fence.proxy.async between ordinary reads and a bulk copy that overwrites their data"},
     {"--threads", "N", NUMBER, AT(threads), 1024, NULL,
