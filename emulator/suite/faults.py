@@ -50,6 +50,8 @@ FAULTS = [
     Fault("lanes_arrive", "barrier-misuse", "mbarrier.init announced fewer", 32, "out:u32:32 buf:u32:32:ramp"),
     Fault("histogram_rounds", "race", "another thread", 128, "out:u32:128"),
     Fault("maximum_scratch", "race", "another thread", 128, "out:f32:256 buf:f32:256:ramp"),
+    Fault("sum_over_maximum", "race", "another thread read", 128, "out:f32:128 buf:f32:128:ramp"),
+    Fault("cleared_sums", "race", "another thread", 128, "out:f32:128 buf:f32:128:ramp"),
     Fault("warp_list", "race", "within a warp", 32, "out:u32:32 buf:u32:32:ramp"),
     Fault("scales_behind", "race", "within a warp", 32, "out:u32:18 buf:u32:16:ramp"),
     Fault("leader_rewrites", "race", "another thread", 64, "out:u32:64"),

@@ -276,6 +276,43 @@ __device__ void maximum_scratch(float *out, const float *in) {
 }
 FAULT(maximum_scratch, (float *out, const float *in), out, in)
 
+/* A softmax of four warps: a thread puts the maximum into the first word, which then takes the sum of the first warp.
+ */
+template <bool repaired>
+__device__ void sum_over_maximum(float *out, const float *in) {
+    __shared__ float scratch[4];
+    float value = in[threadIdx.x], m = value;
+    for (int by = 16; by; by /= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, by));
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = m;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        for (int warp = 1; warp < 4; warp++) scratch[0] = fmaxf(scratch[0], scratch[warp]);
+    __syncthreads();
+    float sum = value = __expf(value - scratch[0]);
+    if (repaired) __syncthreads();
+    for (int by = 16; by; by /= 2) sum += __shfl_xor_sync(~0u, sum, by);
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = sum;
+    __syncthreads();
+    out[threadIdx.x] = value / (scratch[0] + scratch[1] + scratch[2] + scratch[3]);
+}
+FAULT(sum_over_maximum, (float *out, const float *in), out, in)
+
+/* The first warp clears 32 sums, of which each of four warps then sets one and every warp adds all. */
+template <bool repaired>
+__device__ void cleared_sums(float *out, const float *in) {
+    __shared__ float sums[32];
+    if (threadIdx.x < 32) sums[threadIdx.x] = 0;
+    if (repaired) __syncthreads();
+    float sum = in[threadIdx.x];
+    for (int by = 16; by; by /= 2) sum += __shfl_xor_sync(~0u, sum, by);
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    sum = sums[threadIdx.x % 32];
+    for (int by = 16; by; by /= 2) sum += __shfl_xor_sync(~0u, sum, by);
+    out[threadIdx.x] = sum;
+}
+FAULT(cleared_sums, (float *out, const float *in), out, in)
+
 /* A warp lists what it finds in shared memory, and then other lanes read the list. */
 template <bool repaired>
 __device__ void warp_list(uint32_t *out, const uint32_t *in) {
