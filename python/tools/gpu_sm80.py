@@ -2,9 +2,10 @@
 
     PYTHONPATH=python python3 python/tools/gpu_sm80.py [--rounds 7] [--out FILE.csv] [GROUP …]    # needs a GPU
 
-Groups: plain varlen window decode; without one all. Subjects of a case are CUDA graphs of launches, and take turns;
-the time is the median. The first subject, FlashAttention-2 or a kernel that only reads the same bytes, is what the
-others are divided by. Results that differ from the first one's by more than 0.03 are printed.
+Groups: plain varlen window decode gradients exact; without one all. Subjects of a case are CUDA graphs of launches, and
+take turns; the time is the median. The first subject, FlashAttention-2 or a kernel that only reads the same bytes, is
+what the others are divided by. Results that differ from the first one's by more than 0.03, and gradients by more than 1
+%, are printed. `exact` measures no time: it compares gradients with float64, and prints errors of more than 0.8 %.
 """
 
 from __future__ import annotations
@@ -22,11 +23,20 @@ import torch
 from gpu_serving import compiled_read
 
 import flashladder
+from flashladder import _autograd, _launch
 
 GPU = torch.device("cuda:0")
 MMA_SYNC, DECODE, CP_ASYNC = (f"attention/{name}" for name in ("mma_sync", "decode", "decode_mma_sync"))
+GRADIENTS = "attention/backward_mma_sync"
 SIZES = {128: 16, 64: 32}  # heads by d_head
+BATCHES: dict[str, Sequence[int]] = {
+    "8 equal": [2048] * 8,
+    "8 mixed": [4096, 512, 3000, 1024, 2500, 1800, 2428, 1024],
+    "32 short": [64 + 28 * i for i in range(32)],
+    "2 long": [8192, 8192],
+}
 TOKENS, GRAPH_MS, MOST_ERROR = 16384, 12, 0.03
+DIFFERENCE, ROUNDING = 0.01, {torch.bfloat16: 0.008, torch.float16: 0.001}  # relative, of gradients
 Call = Callable[[], Any]
 
 
@@ -34,6 +44,39 @@ def fa2(q: Any, k: Any, v: Any, causal: bool = False, **more: Any) -> Any:
     starts, longest = more.pop("starts", None), more.pop("longest", q.shape[1])
     forward = torch.ops.aten._flash_attention_forward
     return forward(q, k, v, starts, starts, longest, longest, 0.0, causal, False, **more)[0]
+
+
+def fa2_gradients(q: Any, k: Any, v: Any, dout: Any, causal: bool, **more: Any) -> tuple[Call, Call]:
+    """FlashAttention-2's backward pass, and its deterministic one."""
+    starts, longest = more.pop("starts", None), more.pop("longest", q.shape[1])
+    rows = (starts, starts, longest, longest, 0.0, causal)
+    out, lse, *state = torch.ops.aten._flash_attention_forward(q, k, v, *rows, False, **more)[:4]
+
+    def compute() -> Any:
+        return torch.ops.aten._flash_attention_backward(dout, q, k, v, out, lse, *rows, *state, **more)
+
+    def in_order() -> Any:
+        torch.use_deterministic_algorithms(True)
+        try:
+            return compute()
+        finally:
+            torch.use_deterministic_algorithms(False)
+
+    return compute, in_order
+
+
+def mma_sync_gradients(
+    q: Any, k: Any, v: Any, dout: Any, asked: Any, ordered: bool, arrays: dict[str, Any]
+) -> Callable[[], tuple[Any, ...]]:
+    """dq, dk, dv, and with sinks dsinks, of a call with arrays."""
+    options = {"causal": asked.causal, "window": asked.window, "softcap": asked.softcap, "return_lse": True}
+    if "cu_seqlens_q" in arrays:
+        starts = arrays["cu_seqlens_q"], arrays["cu_seqlens_k"]
+        options |= {name: array for name, array in arrays.items() if not name.startswith("cu_")}
+        out, lse = flashladder.attention_varlen(q, k, v, *starts, *asked.most, **options)
+    else:
+        out, lse = flashladder.attention(q, k, v, **options, **arrays)
+    return lambda: _autograd.compute(dout, q, k, v, out, lse, asked, ordered, arrays)
 
 
 def graph_of(call: Call) -> tuple[Any, int]:
@@ -61,7 +104,7 @@ class Bench:
         results = {name: call() for name, call in subjects.items()}
         first = next(iter(results))
         for name in results:
-            if torch.is_tensor(results[first]) and (results[name] - results[first]).abs().max().item() > MOST_ERROR:
+            if differ(results[name], results[first]):
                 print(f"{case}: {name} differs from {first}", file=sys.stderr)
         graphs = {name: graph_of(call) for name, call in subjects.items()}
         times: dict[str, list[float]] = {name: [] for name in graphs}
@@ -81,8 +124,20 @@ class Bench:
             print(*self.rows[-1].values(), sep=" | ", flush=True)
 
 
-def tensors(*shape: int, count: int = 3) -> list[Any]:
-    return [torch.randn(*shape, device=GPU, dtype=torch.bfloat16) for _ in range(count)]
+def relative_error(found: Any, expected: Any) -> float:
+    """NaN is an error of infinity."""
+    error = ((found.double() - expected.double()).norm() / expected.double().norm().clamp_min(1e-30)).item()
+    return error if error == error else float("inf")
+
+
+def differ(found: Any, expected: Any) -> bool:
+    if isinstance(expected, tuple):
+        return any(relative_error(*pair) > DIFFERENCE for pair in zip(found, expected, strict=False))
+    return torch.is_tensor(expected) and not (found - expected).abs().max().item() <= MOST_ERROR
+
+
+def tensors(*shape: int, count: int = 3, dtype: Any = torch.bfloat16) -> list[Any]:
+    return [torch.randn(*shape, device=GPU, dtype=dtype) for _ in range(count)]
 
 
 def plain(bench: Bench) -> None:
@@ -100,17 +155,15 @@ def plain(bench: Bench) -> None:
                 bench.compare(f"plain d{d} {TOKENS // seq}x{seq} {causal=}", ("TFLOP/s", flops), subjects)
 
 
+def starts_of(lengths: Sequence[int]) -> Any:
+    return torch.tensor([0, *lengths], device=GPU).cumsum(0).to(torch.int32)
+
+
 def varlen(bench: Bench) -> None:
-    batches: dict[str, Sequence[int]] = {
-        "8 equal": [2048] * 8,
-        "8 mixed": [4096, 512, 3000, 1024, 2500, 1800, 2428, 1024],
-        "32 short": [64 + 28 * i for i in range(32)],
-        "2 long": [8192, 8192],
-    }
     for d, heads in SIZES.items():
-        for name, lengths in batches.items():
+        for name, lengths in BATCHES.items():
             for causal, KV_heads in ((False, heads), (True, heads), (True, heads // 4)):
-                starts = torch.tensor([0, *lengths], device=GPU).cumsum(0).to(torch.int32)
+                starts = starts_of(lengths)
                 most = max(lengths)
                 (q,), (k, v) = tensors(sum(lengths), heads, d, count=1), tensors(sum(lengths), KV_heads, d, count=2)
                 given = (q, k, v, starts, starts, most, most)
@@ -169,7 +222,126 @@ def decode(bench: Bench) -> None:
             bench.compare(f"decode d{d} {kind} {batch}x{seq} {page=}", ("GB/s", 2e-3 * used), subjects)
 
 
-GROUPS = {"plain": plain, "varlen": varlen, "window": window, "decode": decode}
+def compare_gradients(bench: Bench, case: str, sizes: tuple[int, ...], causal: bool, **more: Any) -> None:
+    """`sizes` are d_head, heads, KV heads, batch and rows; `more` has `lengths` of packed sequences, or `left`."""
+    d, heads, KV_heads, batch, seq = sizes
+    lengths, left = more.get("lengths"), more.get("left")
+    shape = (sum(lengths),) if lengths else (batch, seq)
+    (q, dout), (k, v) = tensors(*shape, heads, d, count=2), tensors(*shape, KV_heads, d, count=2)
+    pairs = sum(n * n for n in lengths or [seq] * batch) * (0.5 if causal else 1)
+    arrays, of_fa2, window = {}, {}, None
+    if lengths:
+        starts = starts_of(lengths)
+        arrays = {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
+        of_fa2 = {"starts": starts, "longest": max(lengths)}
+    if left:
+        window, of_fa2 = (left, 0), {"window_size_left": left, "window_size_right": 0}
+        pairs = batch * sum(min(row, left) + 1 for row in range(seq))
+    compute, in_order = fa2_gradients(q, k, v, dout, causal, **of_fa2)
+    asked = _autograd.Asked(causal, None, window, 0.0, (max(lengths),) * 2 if lengths else (0, 0))
+    own = [mma_sync_gradients(q, k, v, dout, asked, ordered, arrays) for ordered in (False, True)]
+    subjects = {"fa2": compute, "mma_sync": own[0], "fa2 in order": in_order, "mma_sync in order": own[1]}
+    bench.compare(f"gradients d{d} {case} {causal=}", ("TFLOP/s", 1e-5 * heads * d * pairs), subjects)
+
+
+def gradients(bench: Bench) -> None:
+    for d, heads in (SIZES | {256: 8}).items():
+        if not computes_gradients(d):
+            continue
+        for seq in (512, 1024, 4096, 16384):
+            for causal in (False, True):
+                sizes = (d, heads, heads, TOKENS // seq, seq)
+                compare_gradients(bench, f"{TOKENS // seq}x{seq}", sizes, causal)
+        for name, lengths in BATCHES.items():
+            for causal, KV_heads in ((False, heads), (True, heads), (True, heads // 4)):
+                sizes = (d, heads, KV_heads, 1, 1)
+                compare_gradients(bench, f"varlen {name} {KV_heads=}", sizes, causal, lengths=lengths)
+        for seq, left in ((4096, 512), (16384, 1024), (16384, 4096)):
+            sizes = (d, heads, heads, TOKENS // seq, seq)
+            compare_gradients(bench, f"window {TOKENS // seq}x{seq} {left=}", sizes, True, left=left)
+
+
+def computes_gradients(d: int) -> bool:
+    (q,) = tensors(1, 8, 1, d, count=1)
+    try:
+        _autograd.plan(q, q, q, _autograd.Asked())
+    except NotImplementedError as error:
+        print(error, file=sys.stderr)
+        return False
+    return True
+
+
+def attend(q: Any, k: Any, v: Any, asked: Any, sinks: Any) -> Any:
+    """O of a sequence [rows, heads, d_head]."""
+    k, v = (each.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for each in (k, v))
+    scores = torch.einsum("qhd,khd->hqk", q, k) * q.shape[2] ** -0.5
+    if asked.softcap:
+        scores = asked.softcap * torch.tanh(scores / asked.softcap)
+    left, right = (side if side >= 0 else 1 << 30 for side in asked.window or (-1, -1))
+    right = 0 if asked.causal else right
+    own = torch.arange(len(q), device=GPU)[:, None] + len(k) - len(q)
+    key = torch.arange(len(k), device=GPU)
+    scores = scores.masked_fill((key > own + right) | (key < own - left), -torch.inf)
+    of_sinks = [] if sinks is None else [sinks[:, None, None].expand(-1, len(q), 1)]
+    return torch.einsum("hqk,khd->qhd", torch.cat([scores, *of_sinks], dim=-1).softmax(-1)[..., : len(k)], v)
+
+
+def exact(bench: Bench) -> None:
+    features: dict[str, dict[str, Any]] = {
+        "causal": {"causal": True},
+        "window": {"window": (100, 30)},
+        "softcap": {"softcap": 3.0},
+        "sinks": {"sinks": True},
+        "packed": {"packed": True, "causal": True},
+        "all": {"packed": True, "causal": True, "window": (200, 0), "softcap": 3.0, "sinks": True},
+    }
+    for d in (64, 128, 256):
+        if not computes_gradients(d):
+            continue
+        for dtype in (torch.bfloat16, torch.float16):
+            for name, feature in features.items():
+                for ordered in (False, True):
+                    check_gradients(bench, f"exact d{d} {str(dtype)[6:]} {name} {ordered=}", d, dtype, ordered, feature)
+
+
+def check_gradients(bench: Bench, case: str, d: int, dtype: Any, ordered: bool, feature: dict[str, Any]) -> None:
+    """Compare gradients with float64, and five results with each other if they are in order."""
+    packed, heads, KV_heads = feature.get("packed", False), 4, 2
+    rows, keys = ([700, 1, 64, 513], [900, 40, 64, 600]) if packed else ([1000], [1200])
+    (q, dout), (k, v) = (
+        tensors(sum(all_rows), count, d, count=2, dtype=dtype) for all_rows, count in ((rows, heads), (keys, KV_heads))
+    )
+    sinks = torch.randn(heads, device=GPU) if feature.get("sinks") else None
+    most = (max(rows), max(keys)) if packed else (0, 0)
+    options = {key: value for key, value in feature.items() if key not in ("packed", "sinks")}
+    asked = _autograd.Asked(**options, most=most)
+    arrays = {"cu_seqlens_q": starts_of(rows), "cu_seqlens_k": starts_of(keys)} if packed else {}
+    arrays |= {} if sinks is None else {"sinks": sinks}
+    given = (q, k, v, dout) if packed else tuple(one[None] for one in (q, k, v, dout))
+    compute = mma_sync_gradients(*given, asked, ordered, arrays)
+    found = compute()
+    for _ in range(4 * ordered):
+        if not all(torch.equal(*pair) for pair in zip(compute(), found, strict=True)):
+            print(f"{case}: bits differ between runs", file=sys.stderr)
+    twins = [one.double().requires_grad_() for one in (q, k, v, *([] if sinks is None else [sinks]))]
+    of_q, of_k, of_v, of_dout = (
+        one.split(lengths) for one, lengths in zip((*twins[:3], dout), (rows, keys, keys, rows), strict=True)
+    )
+    for i in range(len(rows)):
+        out = attend(of_q[i], of_k[i], of_v[i], asked, None if sinks is None else twins[3])
+        out.backward(of_dout[i].double())
+    for name, one, twin in zip(("dq", "dk", "dv", "dsinks"), found, twins, strict=False):
+        error = relative_error(one.reshape(twin.shape), twin.grad)
+        bench.rows.append(
+            {"case": case, "subject": name, "us": "", "unit": "error", "speed": f"{error:.2e}", "ratio": ""}
+        )
+        if error > ROUNDING[dtype]:
+            print(f"{case}: the error of {name} is {error:.2e}", file=sys.stderr)
+
+
+GROUPS = {
+    "plain": plain, "varlen": varlen, "window": window, "decode": decode, "gradients": gradients, "exact": exact,
+}  # fmt: skip
 
 
 def main() -> None:
@@ -178,7 +350,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="measurements of each subject [7]")
     parser.add_argument("--out", type=Path, metavar="FILE.csv")
     args = parser.parse_args()
-    bench = Bench(args.rounds)
+    bench, query = Bench(args.rounds), _launch.backward_problem
+    # The package asks for the best kernel, which on an H100 is another one.
+    _autograd._launch.backward_problem = lambda *asked: query(*asked[:6], GRADIENTS, *asked[7:])
+    torch.utils.deterministic.fill_uninitialized_memory = False  # time that FlashAttention-2 does not need
     print(torch.__version__, torch.cuda.get_device_name(), flush=True)
     for name in args.groups or GROUPS:
         GROUPS[name](bench)
