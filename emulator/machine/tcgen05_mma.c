@@ -489,7 +489,20 @@ static bool is_empty(const operand_row row, uint32_t bytes) {
     return !memcmp(row, zeros, bytes);
 }
 
-/* Sums of bf16 that the unit of tiny terms may change: subnormal ones, or zeros, without an addend. */
+/* The least exponent of the values of bf16 in some rows; zeros have none, so it is OF_INFINITY if all are zeros. */
+static int least_exponent(const operand_row *rows, uint32_t count, uint32_t k) {
+    int least = OF_INFINITY;
+    for (uint32_t i = 0; i < count * k; i++) {
+        uint16_t bits;
+        memcpy(&bits, rows[i / k] + 2 * (i % k), sizeof bits);
+        const int field = bits >> 7 & 0xff, exponent = (field ? field : 1) - 127;
+        if (bits & 0x7fff && exponent < least) least = exponent;
+    }
+    return least;
+}
+
+/* Sums of bf16 that the unit of tiny terms may change: subnormal ones, or zeros, without an addend. There are none if
+ * no term is below 2^LEAST_TOP. */
 static void correct_tiny(const operands *of, uint32_t row, uint32_t n, uint32_t before[4][LANES],
                          uint32_t words[4][LANES]) {
     bool are_tiny = false;
@@ -509,6 +522,7 @@ static void multiply_halves(const operands *of) {
     static _Thread_local mma_a wide_a[MOST_ROWS / 16][2];
     const tensor_product *p = of->p;
     const uint32_t steps = p->k / STEP;
+    int least_a[MOST_ROWS / 16] = {0}, least_b = 0;
     uint32_t words[4][LANES], before[4][LANES];
     const uint32_t *const registers[] = {words[0], words[1], words[2], words[3]};
     uint32_t *const d[] = {words[0], words[1], words[2], words[3]};
@@ -517,6 +531,7 @@ static void multiply_halves(const operands *of) {
             a_words(of->a + 16 * i, 32 * s, words);
             emu_widen_a(&wide_a[i][s], registers, p->a_format);
         }
+        if (p->a_format) least_a[i] = least_exponent(of->a + 16 * i, 16, p->k);
     }
     for (uint32_t n = of->first; n < of->end; n += 8) {
         mma_b wide_b[2];
@@ -524,11 +539,12 @@ static void multiply_halves(const operands *of) {
             b_words(of->b + n, 32 * s, words);
             emu_widen_b(&wide_b[s], registers, p->b_format);
         }
+        if (p->a_format) least_b = least_exponent(of->b + n, 8, p->k);
         for (uint32_t i = 0; i < p->rows / 16; i++) {
             move_block(of->at, p, of->job, 16 * i, n, words, false);
             memcpy(before, words, sizeof before);
             for (uint32_t s = 0; s < steps; s++) emu_add_products(d, registers, &wide_a[i][s], &wide_b[s]);
-            if (p->a_format) correct_tiny(of, 16 * i, n, before, words);
+            if (least_a[i] + least_b < LEAST_TOP) correct_tiny(of, 16 * i, n, before, words);
             move_block(of->at, p, of->job, 16 * i, n, words, true);
         }
     }
