@@ -88,5 +88,7 @@ def test_best_takes_the_next_larger_instance() -> None:
     for d_head, instance in ((40, "64"), (72, "128"), (80, "128"), (96, "96"), (136, "256"), (160, "256")):
         q = np.zeros((1, 100, 2, d_head), np.float16)
         found = flashladder.supports(q, q, q)
+        if d_head == 96 and found.version == "attention/wgmma":  # of the kernels, only mma_sync has instances of 96
+            instance = "128"
         assert found.config.startswith(f"(FP16, {instance},")
         assert ("extend" in found.config) == (str(d_head) != instance)
