@@ -148,20 +148,25 @@ static bool fits_gpus(const struct embedded *version) {
     return version->n_own && version->own[0].family == FAMILY_ATTENTION && config_has(&version->own[0], SPLIT_TAIL);
 }
 
-/* Predicted relative time of a sequence. Each Q block costs its rows, missing ones included, and as much as 64 rows for
- * reading K and V; a KV block costs as much as four keys, and warps that cannot drift apart lose a twentieth. Of packed
- * sequences only the average is known: half a Q block is missing. With split_keys the choice must not depend on the
- * batch, whatever the lengths. */
+/* Blocks of `count` rows, or on average of a sequence where these are the rows of `packed` sequences: half a block of
+ * each is missing. */
+static double blocks_of(int64_t count, int block, int packed) {
+    return packed ? (double)count / packed / block + 0.5 : (double)((count + block - 1) / block);
+}
+
+/* Predicted relative time of a sequence, fitted to an H200: each Q block costs its rows, missing ones included, and as
+ * much as 512 rows for reading K and V; a KV block costs its keys, missing ones included, and as much as four more, and
+ * warps that cannot drift apart lose a twentieth. With split_keys the choice must not depend on the batch, whatever the
+ * lengths. */
 static double predicted_time(const struct kernel_config *config, const struct call *call) {
     const fl_problem *const problem = &call->problem;
-    const bool packed = problem->arrays & FL_CU_SEQLENS_Q && problem->batch > 0;
-    const int64_t group = problem->heads / problem->kv_heads, B_r = config->B_r;
-    const double rows = (double)(packed ? problem->total_q * group / problem->batch : problem->seq_q * group);
-    const int64_t all_blocks = ((int64_t)rows + B_r - 1) / B_r;
-    const double blocks = problem->split_keys ? 1e6 / (double)B_r
-                          : packed            ? rows / (double)B_r + 0.5
-                                              : (double)all_blocks;
-    return blocks * (double)(B_r + 64) * (1 + 4.0 / config->B_c) * (config->attention.stages < 4 ? 1.05 : 1);
+    const int packed_q = problem->arrays & FL_CU_SEQLENS_Q ? problem->batch : 0;
+    const int packed_k = problem->arrays & FL_CU_SEQLENS_K ? problem->batch : 0;
+    const int64_t rows = (int64_t)(packed_q ? problem->total_q : problem->seq_q) * (problem->heads / problem->kv_heads);
+    const int64_t keys = packed_k ? problem->total_k : problem->seq_k;
+    const double Q_blocks = problem->split_keys ? 1.0 / config->B_r : blocks_of(rows, config->B_r, packed_q);
+    const double KV_blocks = problem->split_keys ? 1.0 / config->B_c : blocks_of(keys, config->B_c, packed_k);
+    return Q_blocks * (config->B_r + 512) * KV_blocks * (config->B_c + 4) * (config->attention.stages < 4 ? 1.05 : 1);
 }
 
 static fl_status check_target(const struct embedded *version, const struct instance *instance,

@@ -602,6 +602,8 @@ static void other_gpus(void) {
         {"cc=86,smem=101376", NULL, -1, 192, FL_OK, "(FP16, 192, 64, 32, 4): mma_sync+stages_2+serve", 100, 100, 1},
         {"cc=80,smem=166912", NULL, -1, 64, FL_OK, "(FP16, 64, 256, 64, 8): mma_sync+stages_4+serve", 256, 256, 1},
         {"cc=80,smem=166912", NULL, -1, 64, FL_OK, "(FP16, 64, 128, 32, 8): mma_sync+stages_4+serve", 100, 100, 1},
+        {"cc=80", NULL, -1, 64, FL_OK, "(FP16, 64, 256, 64, 8): mma_sync+stages_4+serve", 300, 300, 1},
+        {"cc=80", NULL, -1, 64, FL_OK, "(FP16, 64, 256, 128, 8): mma_sync+stages_4+serve", 2048, 2048, 1},
         {"cc=80,smem=166912", NULL, -1, 128, FL_OK, "(FP16, 128, 16, 64, 4): mma_sync+stages_3+cp_async", 1, 4096, 0},
         {"cc=86,smem=101376", NULL, -1, 128, FL_OK, "(FP16, 128, 16, 64, 2): mma_sync+stages_2+cp_async", 1, 4096, 0},
         {"cc=90", NULL, -1, 128, FL_OK, "(FP16, 128, 16, 64, 4): mma_sync+tensor+stages_3", 1, 4096, 0},
