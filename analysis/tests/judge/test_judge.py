@@ -70,11 +70,11 @@ def conforms(value: object, schema: Mapping[str, object], at: str = "verdict") -
     return found
 
 
-# One entry of each outcome, and a mechanism that it shows. `./fl judge-corpus` runs all entries.
+# Entries that are not accepted, and a mechanism that each shows. Other tests judge honest submissions, and
+# `./fl judge-corpus` all entries.
 @pytest.mark.parametrize(
     ("name", "mechanism"),
     [
-        ("cuda_product", ""),
         ("copied_result", "values"),
         ("race", "race"),
         ("last_cta", "order"),
@@ -88,7 +88,7 @@ def test_a_sample_of_the_corpus(name: str, mechanism: str) -> None:
     entry, verdict = ENTRIES[name], judge_entry(ENTRIES[name])
     assert verdict.verdict in ALLOWED[entry.expected]
     points = {point.mechanism for point in (*verdict.reasons, *verdict.reservations)}
-    assert mechanism in points or not (mechanism or points), verdict.as_text()
+    assert mechanism in points, verdict.as_text()
 
 
 WITHOUT_TRITON = [e for e in ENTRIES.values() if "import triton" not in e.text]
