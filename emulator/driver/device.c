@@ -146,13 +146,14 @@ static CUresult start(void) {
     return CUDA_SUCCESS;
 }
 
-/* JAX asks for the number of devices and no more: it would take the CPU in silence. */
+/* JAX asks for the number of devices and no more: it would take the CPU in silence. With /dev/nvidia0 it calls
+ * nvmlInit_v2 of libnvidia-ml.so.1, and then needs memory that cuMemMap maps. */
 static void tell_jax(const void *caller) {
     static _Atomic int said;
     Dl_info from;
     if (!dladdr(caller, &from) || !from.dli_fname || !strstr(from.dli_fname, "/jax_cuda") || said++) return;
-    driver_say("%s is of JAX, which cannot run here: it looks for /dev/nvidia0, and XLA makes machine code, not PTX. "
-               "JAX takes the CPU",
+    driver_say("%s is of JAX, which cannot run here: it looks for /dev/nvidia0, and XLA needs cuMemMap. JAX takes the "
+               "CPU",
                from.dli_fname);
 }
 

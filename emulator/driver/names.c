@@ -133,8 +133,9 @@ static bool is_compiler(const char *library) {
     return false;
 }
 
-/* The toolkit's runtime asks for tables that are documented nowhere, at its first call: the user is told which file
- * brings it, and that it ends there. */
+/* The toolkit's runtime asks for tables that are documented nowhere, at its first call: f8cff951-2146-8b4e-b9e2-
+ * fb469e7c0dd9 and 6bd5fb6c-5bf4-e74a-8987-d93912fd9df9 in release 13.2. The user is told which file brings it, and
+ * that it ends there. */
 CUresult cuGetExportTable(const void **table, const CUuuid *which) {
     static _Atomic int said;
     Dl_info caller;
