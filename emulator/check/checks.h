@@ -173,9 +173,11 @@ void emu_clock_acquire(cta *m, warp *w, uint32_t mask, const uint32_t *clocks);
 uint32_t emu_clock_tick(cta *m, warp *w);
 /* All lanes of a warp know what a thread did up to a stamp. */
 void emu_clock_learn(cta *m, const warp *w, uint32_t thread, uint32_t stamp);
-/* A read by the async proxy, on behalf of a lane: it may happen any time between the two calls. stamp: the clock of the
+/* Report what a read by the async proxy, on behalf of a lane, may miss: values, order or a proxy fence. */
+void emu_check_async_source(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
+/* Such a read may happen any time between the two calls. checked: its bytes that matter are. stamp: the clock of the
  * warp that others must know to know that it is done. */
-void emu_async_read_begins(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
+void emu_async_read_begins(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, bool checked);
 void emu_async_read_ends(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp);
 /* A bulk copy that a lane starts writes what ordinary instructions have read: a proxy fence must lie between. */
 void emu_check_async_write(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes);

@@ -113,12 +113,24 @@ static void mark_target(cta *m, const warp *w, const bulk_copy *copy) {
         emu_remote_issue(m, w, copy->lane, at, copy->shared, copy->bytes);
 }
 
+/* Check the bytes of a row that the tensor has; a store drops the others. */
+static void check_stored_row(cta *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *context) {
+    enum { CHUNK = 16 };
+    uint64_t address = 0;
+    uint32_t first = 0;
+    const uint32_t bytes = emu_bytes_inside(copy, at, &address, &first);
+    for (uint32_t i = 0; i < bytes; i += CHUNK)
+        emu_check_async_source(m, context, copy->lane, swizzled(&copy->map.info, shared + i), CHUNK);
+}
+
 void emu_on_bulk_issue(cta *m, warp *w, const bulk_copy *copy) {
     const uint32_t source = copy->is_store ? copy->shared : copy->source;
-    if (copy->is_store) emu_async_read_begins(m, w, copy->lane, source, copy->bytes);
+    const bool by_row = copy->is_store && copy->map.info.rank;
+    if (by_row) emu_each_row(m, copy, check_stored_row, w);
+    if (copy->is_store) emu_async_read_begins(m, w, copy->lane, source, copy->bytes, by_row);
     note_global(m, copy, false);
     if (copy->is_store) return;
-    if (source) emu_async_read_begins(m, w, copy->lane, source, copy->bytes);
+    if (source) emu_async_read_begins(m, w, copy->lane, source, copy->bytes, false);
     if (copy->to == m && !copy->has_values) emu_check_async_write(m, w, copy->lane, copy->shared, copy->bytes);
     mark_target(m, w, copy);
 }

@@ -665,8 +665,12 @@ static void count_async_read(const cta *m, uint32_t address) {
     read->instruction = m->here;
 }
 
-void emu_async_read_begins(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+void emu_check_async_source(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
     check_async_read(m, w, lane, first_cell(m, address), last_cell(m, address, bytes));
+}
+
+void emu_async_read_begins(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, bool checked) {
+    if (!checked) emu_check_async_source(m, w, lane, address, bytes);
     for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) count_async_read(m, address + i);
 }
 

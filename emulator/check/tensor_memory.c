@@ -527,7 +527,7 @@ static void begin_reads(cta *m, const warp *w, const tensor_job *job, cta *at, b
     const uint32_t count = emu_tensor_chunks(job, of_a, addresses);
     for (uint32_t i = 0; i < count; i++) {
         if (at == m) {
-            emu_async_read_begins(m, w, job->lane, addresses[i], TENSOR_CHUNK);
+            emu_async_read_begins(m, w, job->lane, addresses[i], TENSOR_CHUNK, false);
             continue;
         }
         if (emu_remote_read(m, w, job->lane, at, addresses[i], TENSOR_CHUNK))

@@ -76,6 +76,35 @@ def test_boxes_of_every_rank(boxes: Boxes, schedule: int, tmp_path: Path) -> Non
     assert (np.fromfile(tmp_path / "target.bin", np.uint16) == reached).all()
 
 
+STORE = """.version 8.6
+.target sm_90a
+.address_size 64
+.shared .align 128 .b8 tile[128];
+.visible .entry store(.param .align 64 .b8 map[128])
+{
+.reg .b32 %c; .reg .b64 %map;
+mov.b64 %map, map;
+cvta.param.u64 %map, %map;
+mov.b32 %c, 0;
+ROWS
+fence.proxy.async.shared::cta;
+cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%map, {%c, %c}], [tile];
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+ret;
+}
+"""
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_store_needs_only_the_rows_that_the_tensor_has(rows: int, tmp_path: Path) -> None:
+    """The tensor has two of the four rows of the box, each of 32 bytes."""
+    words = "\n".join(f"st.shared.b32 [tile+{i}], %c;" for i in range(0, 32 * rows, 4))
+    (tmp_path / "k.ptx").write_text(STORE.replace("ROWS", words))
+    done = ptxrun(tmp_path / "k.ptx", "--block", 1, "--arg", "tmap:16x2/32:16x4:none:buf:u16:32")
+    assert ("uninitialised-shared at" in done.stderr) == (rows == 1) and done.returncode == (rows == 1), done.stderr
+
+
 # ---- pixels: cuTensorMapEncodeIm2col ---------------------------------------------------------------------------------
 
 PIXELS = """.version 8.6
