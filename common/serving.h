@@ -75,10 +75,27 @@ typedef struct extended_args {
     int64_t alibi_batch_stride;
     int32_t bias_type;  /* enum bias_type */
     int32_t bias_pairs; /* not 0: two keys are one aligned load, because the address and all strides are even */
-    int64_t unused;     /* up to 384 bytes, where tensor maps begin */
+    int64_t unused;
+    float
+        *max_logits; /* [batch, heads], -infinity before the launch: the largest score of each sequence and head, after
+                        the scale and the cap and before biases, of the keys that a row attends to; NULL: not wanted */
+    /* Dropout of weights (kernels/attention/dropout.cuh). */
+    const int64_t *rng_state; /* [2]: seed and offset; NULL: the next two fields */
+    int64_t rng_seed, rng_offset;
+    uint32_t keep_from;  /* dropout_keep_from() of the probability; 0: no dropout */
+    float dropout_scale; /* 1 / (1 - probability) */
+    int64_t reserved[3]; /* up to 448 bytes, where tensor maps begin */
 } extended_args;
 
-static_assert(sizeof(extended_args) == 384, "tensor maps follow it without padding");
+static_assert(sizeof(extended_args) == 448, "tensor maps follow it without padding");
+
+/* What a kernel adds to two numbers of 15 bits, in the halves of a word, so that the top bit of each half says whether
+ * the weight is kept. Numbers have the bits 8 to 14 and 0 to 6: the probability is rounded to a multiple of 2^-14. */
+static inline uint32_t dropout_keep_from(double probability) {
+    const int rounded = (int)(probability * 16384 + 0.5);
+    const uint32_t drop = (uint32_t)(rounded < 1 ? 1 : rounded > 16383 ? 16383 : rounded);
+    return probability > 0 ? (0x8000 - (drop / 128 * 256 + drop % 128)) * 0x10001 : 0;
+}
 
 #ifndef __cplusplus
 static_assert(offsetof(serving_args, attention) == 0, "a serving_args begins as attention_args");

@@ -13,7 +13,7 @@
  *
  * O = softmax(scale * Q K^T) V for each sequence and each head. Head h of Q reads head h / (heads / kv_heads) of K and
  * V. With the causal mask row i of Q attends to the keys up to i + seq_k - seq_q. A row that attends to no key has O =
- * 0 and a log-sum-exp of -infinity. fl_backward() computes the gradients. There is no dropout.
+ * 0 and a log-sum-exp of -infinity. fl_backward() computes the gradients.
  *
  * A NaN or infinity in a row of Q affects only the results of that row. In a row of K or V it affects the rows of Q
  * that attend to it. In a row of V it may also affect O of fewer than B_r + B_c rows before those (the third and
@@ -44,7 +44,7 @@ extern "C" {
 
 #pragma GCC visibility push(default)
 
-#define FL_ABI 9            /* of this header; fl_abi() returns the library's */
+#define FL_ABI 10           /* of this header; fl_abi() returns the library's */
 #define FL_RELEASE "0.22.0" /* of this header; fl_release() returns the library's */
 #define FL_MAX_CONFIG 1024  /* bytes of a config's short form, including the zero byte */
 #define FL_MAX_TEXT 512     /* bytes of a sentence in a struct, including the zero byte */
@@ -92,7 +92,9 @@ typedef enum fl_array {
     FL_Q_SCALES = 256, /* since FL_ABI 6 */
     FL_O_SCALES = 512, /* since FL_ABI 7 */
     FL_BIAS = 1024,    /* since FL_ABI 9 */
-    FL_ALIBI_SLOPES = 2048
+    FL_ALIBI_SLOPES = 2048,
+    FL_MAX_LOGITS = 4096, /* since FL_ABI 10; an output */
+    FL_RNG_STATE = 8192
 } fl_array;
 
 /* Elements of a bias: bytes (0 hides the key, other values add nothing), fl_problem.dtype, or float. */
@@ -164,6 +166,12 @@ typedef struct fl_problem {
     int32_t bias_dtype; /* since FL_ABI 9, with FL_BIAS: fl_bias; 0: no bias */
     int32_t alibi_batch; /* with FL_ALIBI_SLOPES: stride of sequences, which is heads; 0: all have the same slopes */
     fl_strides bias;     /* with FL_BIAS: 0 or positive; 0 repeats the rows. The elements of a row are contiguous */
+    float dropout_p; /* since FL_ABI 10: probability, from 0 and less than 1, with which a weight becomes 0; the others
+                        are divided by 1 - dropout_p, and log-sum-exp has all. Kernels round it to a multiple of 2^-14.
+                        It has no fl_backward() */
+    int32_t unused3; /* 0 */
+    int64_t rng_seed, rng_offset; /* of dropout without FL_RNG_STATE. With the same seed and offset the same weights are
+                                     dropped, whatever the kernel (kernels/attention/dropout.cuh) */
 } fl_problem;
 
 /* Addresses of a call. Q and O hold batch x seq_q x heads rows, K and V batch x seq_k x kv_heads rows; O must not
@@ -200,6 +208,10 @@ typedef struct fl_tensors {
                          sequence, also in packed sequences and pages */
     const float *alibi_slopes; /* since FL_ABI 9, [heads] or [batch, heads]: slope * |i + seq_k - seq_q - j| is
                                   subtracted from the score of query i and key j */
+    float *max_logits;         /* since FL_ABI 10, with FL_MAX_LOGITS, [batch, heads]: becomes the largest score of each
+                                  sequence and head, after scale and softcap and before bias and slopes, of the keys
+                                  that queries attend to; -infinity where there is none. NaN is ignored */
+    const int64_t *rng_state;  /* since FL_ABI 10, [2]: seed and offset, instead of rng_seed and rng_offset */
 } fl_tensors;
 
 /* Addresses of a backward call in addition to those of fl_tensors. Device addresses are multiples of 16 bytes on the

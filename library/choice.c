@@ -29,7 +29,7 @@ static int d_head_for(const struct embedded *version, const struct call *call) {
     int found = 0;
     for (size_t i = 0; i < version->table.count; i++) {
         const struct kernel_config *const config = &version->table.instances[i].config;
-        const bool biased = !serving_bias(&call->problem) || config_has(config, BIAS);
+        const bool biased = !serving_extended(&call->problem) || config_has(config, BIAS);
         const bool fits = biased && config->dtype == call_dtype(call) && config_fits(config, call->problem.d_head);
         if (fits && (!found || config->d_head < found)) found = config->d_head;
     }
@@ -38,7 +38,7 @@ static int d_head_for(const struct embedded *version, const struct call *call) {
 
 /* True if the version computes the problem only by an instance with the flag extend. */
 static bool needs_extended(const struct embedded *version, const struct call *call) {
-    return serving_bias(&call->problem) || d_head_for(version, call) != call->problem.d_head;
+    return serving_extended(&call->problem) || d_head_for(version, call) != call->problem.d_head;
 }
 
 static bool has_biases(const struct embedded *version) {
@@ -200,9 +200,9 @@ static fl_status find_own(const struct embedded *version, const struct call *cal
     char sizes[100];
     *instance = fits_gpus(version) ? fitting_instance(version, call, target) : instance_for(version, call);
     if (*instance) return FL_OK;
-    if (serving_bias(&call->problem) && !has_biases(version))
+    if (serving_extended(&call->problem) && !has_biases(version))
         return refuse(failure, FL_UNSUPPORTED, "%s: %s does not support it; use attention/wgmma or attention/mma_sync",
-                      serving_bias(&call->problem), version->about->version);
+                      serving_extended(&call->problem), version->about->version);
     own_sizes(version, sizes, sizeof sizes);
     return refuse(failure, FL_UNSUPPORTED, "d_head %d: %s is for %s", call->problem.d_head, version->about->version,
                   sizes);

@@ -6,6 +6,7 @@
 
 #include <fenv.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 /* Few, so that a small problem has whole waves of CTAs and a part of one. */
@@ -75,7 +76,9 @@ static fl_status make_arrays(emu_device *device, const struct call *call, struct
         if (!bytes) continue;
         const uint64_t made = emu_alloc(device, serving_array_name(i), bytes, EMU_BUFFER);
         if (!made) return refuse_memory(failure, bytes, "an array of the emulator");
-        memcpy(emu_host_bytes(device, made), serving_array(&call->tensors, i), bytes);
+        float *const copied = (float *)emu_host_bytes(device, made);
+        memcpy(copied, serving_array(&call->tensors, i), bytes);
+        for (size_t n = 0; i == MAX_LOGITS && n < bytes / sizeof *copied; n++) copied[n] = -INFINITY;
         serving_set_array(&packed->tensors, i, made);
     }
     serving_pass_arrays(&packed->tensors, &packed->args);
@@ -155,6 +158,9 @@ fl_status emulator_forward(struct fl_library *library, const struct choice *choi
         if (made.lse)
             memcpy(call->tensors.lse, emu_host_bytes(device, made.lse),
                    sizeof(float) * (size_t)call_lse_elements(call));
+        if (call->tensors.max_logits)
+            memcpy(call->tensors.max_logits, emu_host_bytes(device, (uint64_t)(uintptr_t)packed.tensors.max_logits),
+                   (size_t)serving_array_bytes(&call->problem, MAX_LOGITS));
     }
     emu_device_free(device);
     return status;

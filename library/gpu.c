@@ -618,6 +618,16 @@ static fl_status find_tickets(struct fl_library *library, const struct plan *pla
         capturing ? GRAPH_WORKSPACES : STREAM_WORKSPACES, capturing ? "captured launches" : "streams");
 }
 
+/* -infinity for results. */
+static fl_status fill(const struct cuda_driver *cuda, const float *results, size_t count, const char *name,
+                      CUstream stream, struct failure *failure) {
+    const float infinity = -INFINITY;
+    unsigned bits;
+    memcpy(&bits, &infinity, sizeof bits);
+    return driver_error(cuda, cuda->cuMemsetD32Async((CUdeviceptr)(uintptr_t)results, bits, count, stream), failure,
+                        name);
+}
+
 static fl_status launch(struct fl_library *library, const struct plan *plan, const struct call *call, CUstream stream,
                         struct failure *failure) {
     const struct cuda_driver *const cuda = &library->gpus->cuda;
@@ -641,24 +651,25 @@ static fl_status launch(struct fl_library *library, const struct plan *plan, con
         if (status) return status_of(status);
     }
     const union kernel_args first = serving_kernel_args(plan->config, &extended);
+    if (extended.max_logits) {
+        const size_t count = (size_t)serving_array_bytes(&call->problem, MAX_LOGITS) / sizeof(float);
+        const fl_status status =
+            fill(cuda, extended.max_logits, count, "cuMemsetD32Async of max_logits", stream, failure);
+        if (status) return status;
+    }
     return status_of(gpu_kernel_launch(cuda, &plan->kernel, &plan->shape, &first.attention, &maps, stream, failure));
 }
 
 /* No key: O = 0 and log-sum-exp = -infinity. */
 static fl_status clear(struct fl_library *library, const struct call *call, CUstream stream, struct failure *failure) {
     const struct cuda_driver *const cuda = &library->gpus->cuda;
-    const float infinity = -INFINITY;
-    unsigned bits;
-    memcpy(&bits, &infinity, sizeof bits);
     if (!call_is_contiguous(call, TENSOR_O))
         return refuse(failure, FL_UNSUPPORTED, "seq_k 0: O = 0 can only be written to a contiguous o");
     TRY(cuda->cuMemsetD8Async((CUdeviceptr)(uintptr_t)call->tensors.o, 0, call_bytes(call, TENSOR_O), stream),
         "cuMemsetD8Async of O");
-    if (call->tensors.lse)
-        TRY(cuda->cuMemsetD32Async((CUdeviceptr)(uintptr_t)call->tensors.lse, bits, (size_t)call_lse_elements(call),
-                                   stream),
-            "cuMemsetD32Async of log-sum-exp");
-    return FL_OK;
+    return call->tensors.lse ? fill(cuda, call->tensors.lse, (size_t)call_lse_elements(call),
+                                    "cuMemsetD32Async of log-sum-exp", stream, failure)
+                             : FL_OK;
 }
 
 /* In the context of the call, which is current. */
@@ -735,6 +746,10 @@ static fl_status download(const struct cuda_driver *cuda, const struct call *cal
     if (call->tensors.lse)
         TRY(cuda->cuMemcpyDtoH_v2(call->tensors.lse, copies->lse, sizeof(float) * (size_t)call_lse_elements(call)),
             "cuMemcpyDtoH of log-sum-exp");
+    if (call->tensors.max_logits)
+        TRY(cuda->cuMemcpyDtoH_v2(call->tensors.max_logits, copies->arrays[MAX_LOGITS],
+                                  (size_t)serving_array_bytes(&call->problem, MAX_LOGITS)),
+            "cuMemcpyDtoH of max_logits");
     return FL_OK;
 }
 

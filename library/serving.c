@@ -26,6 +26,8 @@ static const struct {
     {"o_scales", "FL_O_SCALES", offsetof(fl_tensors, o_scales), offsetof(serving_args, O_scales)},
     {"bias", "FL_BIAS", offsetof(fl_tensors, bias), offsetof(extended_args, bias)},
     {"alibi_slopes", "FL_ALIBI_SLOPES", offsetof(fl_tensors, alibi_slopes), offsetof(extended_args, alibi_slopes)},
+    {"max_logits", "FL_MAX_LOGITS", offsetof(fl_tensors, max_logits), offsetof(extended_args, max_logits)},
+    {"rng_state", "FL_RNG_STATE", offsetof(fl_tensors, rng_state), offsetof(extended_args, rng_state)},
 };
 
 const char *serving_array_name(int i) {
@@ -65,8 +67,9 @@ int64_t serving_array_bytes(const fl_problem *problem, int i) {
     const int64_t batch = problem->batch, of_keys = key_scales(problem), heads = problem->heads,
                   pages = batch ? (batch - 1) * problem->pages_of_sequence + pages_in_use(problem) : 0,
                   slopes = heads + (batch ? batch - 1 : 0) * problem->alibi_batch;
-    const int64_t counts[N_ARRAYS] = {batch + 1, batch + 1, batch, batch, pages, heads,
-                                      of_keys,   of_keys,   heads, heads, 0,     slopes};
+    enum { WORDS_OF_STATE = 4 };
+    const int64_t counts[N_ARRAYS] = {batch + 1, batch + 1, batch, batch, pages,  heads,         of_keys,
+                                      of_keys,   heads,     heads, 0,     slopes, batch * heads, WORDS_OF_STATE};
     return problem->arrays >> i & 1 ? 4 * counts[i] : 0;
 }
 
@@ -109,11 +112,15 @@ const char *serving_asked(const fl_problem *problem) {
            : problem->split_keys  ? "split_keys"
            : problem->scale_keys  ? "scale_keys"
            : problem->o_dtype     ? "o_dtype"
-                                  : NULL;
+                                  : serving_extended(problem);
 }
 
-const char *serving_bias(const fl_problem *problem) {
-    return problem->arrays & FL_BIAS ? "bias" : problem->arrays & FL_ALIBI_SLOPES ? "alibi_slopes" : NULL;
+const char *serving_extended(const fl_problem *problem) {
+    return problem->arrays & FL_BIAS           ? "bias"
+           : problem->arrays & FL_ALIBI_SLOPES ? "alibi_slopes"
+           : problem->dropout_p > 0            ? "dropout_p"
+           : problem->arrays & FL_MAX_LOGITS   ? "max_logits"
+                                               : NULL;
 }
 
 /* Numbers that are read where something else is asked for, and else are 0. */
@@ -143,6 +150,9 @@ static fl_status check_numbers(const fl_problem *problem, struct failure *failur
         {"bias.seq", "FL_BIAS in arrays", arrays & FL_BIAS, problem->bias.seq, 0, MOST_STRIDE},
         {"bias.head", "FL_BIAS in arrays", arrays & FL_BIAS, problem->bias.head, 0, MOST_STRIDE},
         {"alibi_batch", "FL_ALIBI_SLOPES in arrays", arrays & FL_ALIBI_SLOPES, problem->alibi_batch, 0, INT32_MAX},
+        {"rng_seed", "dropout_p", problem->dropout_p > 0, problem->rng_seed, INT64_MIN, INT64_MAX},
+        {"rng_offset", "dropout_p", problem->dropout_p > 0, problem->rng_offset, INT64_MIN, INT64_MAX},
+        {"unused3", "", true, problem->unused3, 0, 0},
         {"seq_k", "", (arrays & ~(uint32_t)SCALES) != 0, problem->seq_k, 1, 1 << 30}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         if (!numbers[i].read && numbers[i].value && *numbers[i].with)
@@ -209,7 +219,7 @@ static const char *asked_of_wgmma(const fl_problem *problem) {
            : arrays & FL_SINKS        ? "sinks"
            : problem->windowed        ? "window"
            : problem->softcap > 0     ? "softcap"
-                                      : serving_bias(problem);
+                                      : serving_extended(problem);
 }
 /* attention/wgmma never divides the keys of a row, so it takes split_keys, too, and without pages from some rows on it
  * is faster. The choice between the two must not depend on the batch. */
@@ -229,7 +239,7 @@ static const char *unsupported_option(const fl_problem *problem) {
            : problem->windowed              ? "window"
            : problem->softcap > 0           ? "softcap"
            : problem->split_keys            ? "split_keys"
-                                            : serving_bias(problem);
+                                            : serving_extended(problem);
 }
 
 /* The feature that no kernel supports. */
@@ -258,6 +268,11 @@ fl_status serving_check(const fl_problem *problem, struct failure *failure) {
     if (!(problem->softcap >= 0) || isinf(problem->softcap))
         return refuse(failure, FL_INVALID, "softcap %g: must be positive, or 0 to disable it",
                       (double)problem->softcap);
+    if (!(problem->dropout_p >= 0 && problem->dropout_p < 1))
+        return refuse(failure, FL_INVALID, "dropout_p %g: must be at least 0 and less than 1",
+                      (double)problem->dropout_p);
+    if (problem->arrays & FL_RNG_STATE && problem->dropout_p == 0)
+        return refuse(failure, FL_INVALID, "rng_state: requires dropout_p; set it or remove FL_RNG_STATE from arrays");
     if (problem->split_keys % PART)
         return refuse(failure, FL_INVALID, "split_keys %d: must be a multiple of %d", problem->split_keys, PART);
     status = problem->arrays & FL_BLOCK_TABLE ? check_pages(problem, failure) : FL_OK;
@@ -287,7 +302,11 @@ extended_args serving_of_problem(const fl_problem *problem, attention_args atten
     return (extended_args){.serving = lengths_of_problem(problem, attention),
                            .bias_strides = {problem->bias.batch, problem->bias.seq, problem->bias.head},
                            .alibi_batch_stride = problem->alibi_batch,
-                           .bias_type = problem->bias_dtype};
+                           .bias_type = problem->bias_dtype,
+                           .rng_seed = problem->rng_seed,
+                           .rng_offset = problem->rng_offset,
+                           .keep_from = dropout_keep_from((double)problem->dropout_p),
+                           .dropout_scale = (float)(1 / (1 - (double)problem->dropout_p))};
 }
 
 /* ---- what arrays of the host hold ---- */
@@ -371,7 +390,7 @@ fl_status serving_check_arrays(const fl_problem *problem, const fl_tensors *tens
         if (named != (address != NULL))
             return refuse(failure, FL_INVALID, "%s %p: must be %s, as problem.arrays %s %s", ARRAYS[i].name, address,
                           named ? "an address" : "NULL", named ? "has" : "lacks", ARRAYS[i].bit);
-        const int unit = (int)(1u << i == FL_BIAS ? bias_bytes(problem) : 4);
+        const int unit = (int)(1u << i == FL_BIAS ? bias_bytes(problem) : 1u << i == FL_RNG_STATE ? 8 : 4);
         if ((uintptr_t)address % (unsigned)unit)
             return refuse(failure, FL_INVALID, "%s %p: must be a multiple of %d bytes", ARRAYS[i].name, address, unit);
     }
@@ -420,9 +439,9 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
     if (problem->split_keys && !decodes && config_has(config, SHARES_KEYS))
         return refuse(failure, FL_UNSUPPORTED,
                       "split_keys: %s does not support it for so many rows; use attention/wgmma", version);
-    if (serving_bias(problem) && !config_has(config, BIAS))
+    if (serving_extended(problem) && !config_has(config, BIAS))
         return refuse(failure, FL_UNSUPPORTED, "%s: config %s does not support it; use one with the flag extend",
-                      serving_bias(problem), config_format(config, text));
+                      serving_extended(problem), config_format(config, text));
     const bool pages = problem->arrays & FL_BLOCK_TABLE;
     if (config_has(config, SERVES) && !config_has(config, SHARES_KEYS) && !config_takes(config, PAGED_KV, pages))
         return refuse(failure, FL_UNSUPPORTED, "block_table: config %s %s", config_format(config, text),

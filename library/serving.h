@@ -11,13 +11,14 @@
 #include "runtime/config.h"
 #include "runtime/parameters.h"
 
-enum { N_ARRAYS = 12 }; /* those of enum fl_array, by number */
+enum { N_ARRAYS = 14 }; /* those of enum fl_array, by number */
 
 /* The field of the problem that only kernels with serving_args support; NULL if there is none. */
 const char *serving_asked(const fl_problem *problem);
 
-/* "bias" or "alibi_slopes", which only kernels with the feature BIAS support; NULL if there is none. */
-const char *serving_bias(const fl_problem *problem);
+/* "bias", "alibi_slopes", "dropout_p" or "max_logits", which only kernels with the feature BIAS support; NULL if there
+ * is none. */
+const char *serving_extended(const fl_problem *problem);
 
 /* True if Q, K and V are of e4m3, which kernels with fp8_args take, and whether K and V alone, with queries of several
  * numbers or packed sequences. */
@@ -36,6 +37,9 @@ fl_status serving_check_arrays(const fl_problem *problem, const fl_tensors *tens
 /* The feature that the kernel lacks. FL_UNSUPPORTED. */
 fl_status serving_check_kernel(const fl_problem *problem, const char *version, const struct kernel_config *config,
                                struct failure *failure);
+
+/* Number of the array max_logits, which kernels write: its elements are -infinity before. */
+enum { MAX_LOGITS = 12 };
 
 /* Array number i: its name, its address (NULL where there is none) and its bytes up to the last element. */
 const char *serving_array_name(int i);

@@ -246,6 +246,10 @@ static xla_error *read_bias(const xla_frame *frame, int64_t i, call *call) {
 /* The arrays after q, k and v, which the attribute `arrays` names. */
 static xla_error *read_arrays(const xla_frame *frame, call *call) {
     int64_t next = 3;
+    if (call->problem.arrays >= FL_MAX_LOGITS)
+        return error(frame, XLA_INVALID_ARGUMENT,
+                     "arrays 0x%x: must be less than 0x%x; XLA has no max_logits and dropout", call->problem.arrays,
+                     FL_MAX_LOGITS);
     for (int i = 0; i < N_ARRAYS; i++) {
         if (!(call->problem.arrays >> i & 1)) continue;
         if (1 << i == FL_BIAS) {

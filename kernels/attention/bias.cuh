@@ -2,10 +2,13 @@
  *
  *     const bias_origin origin = find_bias(args, sample, head);
  *     const bias_row rows[2] = {find_bias_row(args, origin, query, position), ...};      the two rows of a lane
- *     change_scores<FP16>(S, args, rows, key, seq_k, 1 / factor, lane);
+ *     change_scores<FP16>(S, args, rows, key, seq_k, 1 / factor, lane, most);
  *
  * S is in units of `factor`, the softmax scale or the cap, so it is the bias divided by it that is added. Keys are
  * counted from the first of the sequence, and `key` is the first of the block.
+ *
+ * With args.max_logits, `most` becomes the largest score of each row before the change, of the keys that neither S nor
+ * the bias hides; NaN is ignored.
  *
  * The lanes of a quad read eight neighboring elements of a row. Nothing is read of keys past the sequence, whose scores
  * are masked.
@@ -15,6 +18,28 @@
 
 #include "common/serving.h"
 #include "kernels/attention/fragments.cuh"
+#include "kernels/attention/softmax.cuh"
+
+/* ---- the largest scores ---- */
+
+/* An integer that is larger for larger floats, and back. */
+__device__ __forceinline__ int ordered(float value) {
+    const int bits = __float_as_int(value);
+    return bits ^ (bits >> 31 & 0x7fffffff);
+}
+__device__ __forceinline__ float unordered(int value) {
+    return __int_as_float(value ^ (value >> 31 & 0x7fffffff));
+}
+
+/* *most = max(*most, value), for floats other than NaN: bits of negative ones descend. */
+__device__ __forceinline__ void raise(float *most, float value) {
+    if (value >= 0)
+        atomicMax((int *)most, __float_as_int(value) & 0x7fffffff); /* -0 would be less than any number */
+    else
+        atomicMin((unsigned *)most, __float_as_uint(value));
+}
+
+/* ---- biases ---- */
 
 /* Elements before the first of a sequence and head, and the head's slope. */
 struct bias_origin {
@@ -73,9 +98,9 @@ struct bias_floats {
 
 /* `left` are the keys of the sequence from the lane's first one on. With `pairs` all keys of the block exist, and two
  * neighbors are one load. The lanes meet after a few loads, or the compiler starts more than it has registers for. */
-template <typename form, bool pairs, int n_tiles>
+template <typename form, bool pairs, bool finds_most, int n_tiles>
 __device__ __forceinline__ void add_elements(tiles<n_tiles> &S, const void *bias, const bias_row (&rows)[2], int first,
-                                             int left, float inverse) {
+                                             int left, float inverse, row_values &most) {
     for (int half = 0; half < 2; half++) {
         const auto *const row = (const typename form::element *)bias + rows[half].first + first;
         for (int n = 0; n < n_tiles; n++) {
@@ -87,6 +112,9 @@ __device__ __forceinline__ void add_elements(tiles<n_tiles> &S, const void *bias
             else
                 for (int e = 0; e < 2; e++)
                     if (8 * n + e < left) added[e] = form::value(row[8 * n + e]);
+            if constexpr (finds_most)
+                for (int e = 0; e < 2; e++)
+                    if (added[e] > -INFINITY) most[half] = fmaxf(most[half], S[n][2 * half + e]);
             for (int e = 0; e < 2; e++) S[n][2 * half + e] = fmaf(added[e], inverse, S[n][2 * half + e]);
         }
     }
@@ -95,14 +123,16 @@ __device__ __forceinline__ void add_elements(tiles<n_tiles> &S, const void *bias
 /* S += bias * inverse. */
 template <enum dtype type, int n_tiles>
 __device__ __forceinline__ void add_bias(tiles<n_tiles> &S, const extended_args &args, const bias_row (&rows)[2],
-                                         int key, int seq_k, float inverse, int lane) {
+                                         int key, int seq_k, float inverse, int lane, row_values &most) {
     const int first = key + lane % 4 * 2;
     const bool pairs = args.bias_pairs && key + 8 * n_tiles <= seq_k;
     const auto add = [&]<typename form>(form) {
-        if (pairs)
-            add_elements<form, true>(S, args.bias, rows, first, seq_k - first, inverse);
+        if (args.max_logits)
+            add_elements<form, false, true>(S, args.bias, rows, first, seq_k - first, inverse, most);
+        else if (pairs)
+            add_elements<form, true, false>(S, args.bias, rows, first, seq_k - first, inverse, most);
         else
-            add_elements<form, false>(S, args.bias, rows, first, seq_k - first, inverse);
+            add_elements<form, false, false>(S, args.bias, rows, first, seq_k - first, inverse, most);
     };
     if (args.bias_type == BIAS_BYTES) add(bias_bytes<type>{});
     if (args.bias_type == BIAS_HALVES) add(bias_halves<type>{});
@@ -128,8 +158,10 @@ __device__ __forceinline__ bool has_bias(const extended_args &args) {
 
 template <enum dtype type, int n_tiles>
 __device__ __forceinline__ void change_scores(tiles<n_tiles> &S, const extended_args &args, const bias_row (&rows)[2],
-                                              int key, int seq_k, float inverse, int lane) {
-    if (args.bias) add_bias<type>(S, args, rows, key, seq_k, inverse, lane);
+                                              int key, int seq_k, float inverse, int lane, row_values &most) {
+    most[0] = most[1] = -INFINITY;
+    if (args.max_logits && !args.bias) find_lane_max(most, S);
+    if (args.bias) add_bias<type>(S, args, rows, key, seq_k, inverse, lane, most);
     if (args.alibi_slopes) add_alibi(S, rows, key, inverse, lane);
 }
 

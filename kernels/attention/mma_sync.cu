@@ -39,6 +39,7 @@
 #include "common/ptx_sm80.cuh"
 #include "kernels/attention/bias.cuh"
 #include "kernels/attention/cap.cuh"
+#include "kernels/attention/dropout.cuh"
 #include "kernels/attention/epilogue.cuh"
 #include "kernels/attention/fragments.cuh"
 #include "kernels/attention/lengths.cuh"
@@ -347,16 +348,17 @@ __device__ __forceinline__ void reload_l(rows_values<cfg> &l, const rows_values<
     spill_l<cfg>(l, slot);
 }
 
-/* O += P V: every slice of S becomes P just before its mma. l is spilled. */
+/* O += P V: every slice of S becomes P just before its mma, and drop(P, k) may drop weights of it. l is spilled. */
 template <attention_config cfg>
 __device__ __forceinline__ void multiply_PV(O_tiles<cfg> &O, P_fragments<cfg> &P, S_tiles<cfg> &S, rows_values<cfg> &l,
                                             rows_values<cfg> &l_slot, const rows_values<cfg> &m,
-                                            const rows_values<cfg> &scales, uint32_t V_addr) {
+                                            const rows_values<cfg> &scales, uint32_t V_addr, const auto &drop) {
     V_fragments<cfg> V;
 #pragma unroll
     for (int k = 0; k < key_steps<cfg>; k++) {
         exponentiate_S<cfg>(S, l, m, scales, k, k + 1);
         round_S_to_P<cfg>(P, S, k, k + 1);
+        drop(k);
         if (k == key_steps<cfg> - 1) spill_l<cfg>(l_slot, l);
         load_V<cfg>(V, V_addr, k);
         mma_PV<cfg>(O, P, V, k);
@@ -764,17 +766,22 @@ struct Q_work {
     __device__ __forceinline__ void compute_served_S(S_tiles<cfg> &S, int block, uint32_t K_addr) const {
         const int first_key = block * cfg.B_c;
         const bool masked = all_see < first_key + cfg.B_c || window.all_see > first_key;
-        if (!masked && args.softcap == 0 && !has_bias()) return multiply_QK<cfg>(S, Q, Q_addr, K_addr);
+        if (!masked && args.softcap == 0 && !has_bias() && !finds_most()) return multiply_QK<cfg>(S, Q, Q_addr, K_addr);
         multiply_QK<cfg>(S, Q, Q_addr, K_addr);
         if (args.softcap > 0) {
 #pragma unroll
             for (int i = 0; i < row_tiles<cfg>; i++) cap(S[i], args.softmax_scale / args.softcap);
         }
-        if (has_bias()) add_bias_to_S(S, first_key);
+        if (finds_most() && masked) mask_served_S(S, first_key);
+        if (has_bias() || finds_most()) add_bias_to_S(S, first_key);
         if (masked) mask_served_S(S, first_key);
     }
     __device__ __forceinline__ bool has_bias() const {
         if constexpr (cfg.extended) return ::has_bias(args);
+        return false;
+    }
+    __device__ __forceinline__ bool finds_most() const {
+        if constexpr (cfg.extended) return args.max_logits != NULL;
         return false;
     }
     /* The rows of a group's heads may share a Q block: each lane has the head of its own. Keys of the tile are counted
@@ -783,19 +790,66 @@ struct Q_work {
         if constexpr (cfg.extended) {
             const located_varlen_tile &tile = own();
             const int key = tile.first_key + first_key, seq_k = tile.first_key + tile.range.seq_k;
-            const int seq_q = tile.rows >> tile.shift, first_row = tile.first + rows_of_warp<cfg>(read_tid_x() / 32);
+            const int seq_q = tile.rows >> tile.shift;
             const float inverse = 1 / score_factor();
 #pragma unroll
             for (int i = 0; i < row_tiles<cfg>; i++) {
+                row_values most;
                 bias_row rows[2];
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     const int row = 16 * i + 8 * half + lane / 4, query = own_queries()[row];
-                    const int head = tile.head + head_of(tile, first_row + row, query);
-                    rows[half] = find_bias_row(args, find_bias(args, tile.sample, head), query, query + seq_k - seq_q);
+                    const bias_origin origin = find_bias(args, tile.sample, head_of_lane(row));
+                    rows[half] = find_bias_row(args, origin, query, query + seq_k - seq_q);
                 }
-                change_scores<cfg.dtype>(S[i], args, rows, key, seq_k, inverse, lane);
+                change_scores<cfg.dtype>(S[i], args, rows, key, seq_k, inverse, lane, most);
+                if (args.max_logits) raise_max_logits(most, 16 * i + lane / 4);
             }
+        }
+    }
+    /* The head of a row of the warp. */
+    __device__ __forceinline__ int head_of_lane(int row) const {
+        return own().head +
+               head_of(own(), own().first + rows_of_warp<cfg>(read_tid_x() / 32) + row, own_queries()[row]);
+    }
+    /* `row` is the lane's first. Rows past the end of a sequence do not count. */
+    __device__ __forceinline__ void raise_max_logits(const row_values &most, int row) const {
+        for (int half = 0; half < 2; half++) {
+            float largest = fmaxf(-INFINITY, most[half]);
+            largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 2));
+            largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 1));
+            const bool counts = exists(own().first + rows_of_warp<cfg>(read_tid_x() / 32) + row + 8 * half);
+            if (lane % 4 == 0 && counts && largest > -INFINITY)
+                raise(args.max_logits + (int64_t)own().sample * args.heads + head_of_lane(row + 8 * half),
+                      largest * score_factor());
+        }
+    }
+
+    /* Random words of the rows for the block, and dropout of 16 of its keys. */
+    __device__ __forceinline__ void find_random(random_words (&random)[row_tiles<cfg>][2], int block) const {
+        if constexpr (cfg.extended) {
+            if (!args.keep_from) return;
+            const int key = own().first_key + block * cfg.B_c;
+#pragma unroll
+            for (int i = 0; i < row_tiles<cfg>; i++)
+                for (int half = 0; half < 2; half++) {
+                    const int row = 16 * i + 8 * half + lane / 4;
+                    const uint32_t head = (uint32_t)own().sample * args.heads + head_of_lane(row);
+                    random[i][half] = find_random_words(dropout_key{args}, key, own_queries()[row], head, lane);
+                }
+        }
+    }
+    __device__ __forceinline__ void drop_slice(P_fragments<cfg> &P, const random_words (&random)[row_tiles<cfg>][2],
+                                               int block, int k) const {
+        if constexpr (cfg.extended) {
+            if (!args.keep_from) return;
+            const int s = (own().first_key + block * cfg.B_c) / 16 % 4 + k;
+            for (int i = 0; i < row_tiles<cfg>; i++)
+                for (int half = 0; half < 2; half++) {
+                    const auto &word = random[i][half].word;
+                    const uint32_t chosen = s == 0 ? word[0] : s == 1 ? word[1] : s == 2 ? word[2] : word[3];
+                    drop_pairs(P[i][k][half], P[i][k][2 + half], chosen, args.keep_from);
+                }
         }
     }
     __device__ __forceinline__ void mask_served_S(S_tiles<cfg> &S, int first_key) const {
@@ -824,7 +878,10 @@ struct Q_work {
         reload_l<cfg>(l, l_slot);
         if (outgrown) update_m<cfg>(m, l, O, scales, lane_max, softmax_scale);
         P_fragments<cfg> P;
-        multiply_PV<cfg>(O, P, S, l, l_slot, m, scales, V_addr);
+        random_words random[row_tiles<cfg>][2];
+        find_random(random, block);
+        const auto drop = [&](int k) { drop_slice(P, random, block, k); };
+        multiply_PV<cfg>(O, P, S, l, l_slot, m, scales, V_addr, drop);
         dump_m<cfg>(args, dumped, m, -softmax_scale);
         dump_P<cfg>(args, dumped, P), dump_l<cfg>(args, dumped, l), dump_O<cfg>(args, dumped, O);
         __syncwarp();
@@ -921,6 +978,10 @@ struct Q_work {
                 const int row = first + 16 * i + 8 * half;
                 return args.sinks ? args.sinks[tile.head + head_of(tile, row, 0)] : -INFINITY;
             });
+        if constexpr (cfg.extended)
+            if (args.keep_from)
+#pragma unroll
+                for (int i = 0; i < row_tiles<cfg>; i++) rescale(O[i], {args.dropout_scale, args.dropout_scale});
     }
 
     /* While there are two more blocks than those after which the next Q block's are copied, the next is fetched. */

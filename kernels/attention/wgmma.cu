@@ -32,6 +32,7 @@
 #include "common/ptx_sm90a.cuh"
 #include "kernels/attention/bias.cuh"
 #include "kernels/attention/cap.cuh"
+#include "kernels/attention/dropout.cuh"
 #include "kernels/attention/dump.cuh"
 #include "kernels/attention/epilogue.cuh"
 #include "kernels/attention/kv.cuh"
@@ -595,10 +596,13 @@ struct served_share {
 template <>
 struct served_share<false> {};
 
-/* With a bias: where it begins for the Q block. */
+/* For biases, the largest scores and dropout: where the bias begins for the Q block, the number of its sequence and
+ * head, and the largest score so far, as an ordered integer. */
 template <bool extended>
 struct extended_share {
     bias_origin bias;
+    uint32_t sequence_and_head;
+    int most;
 };
 template <>
 struct extended_share<false> {};
@@ -627,6 +631,7 @@ struct consumer {
     Q_share share;
     served_share<cfg.serves> served;
     extended_share<cfg.extended> more;
+    const std::conditional_t<cfg.extended, dropout_key, no_dropout> random{args};
     float sum_limit; /* a block with larger sums is computed again; -1 if the warp has a large row (softmax.cuh) */
 
     debug_names<cfg> names;
@@ -670,8 +675,10 @@ struct consumer {
             served.last_key = warp_uniform(tile.first_block) * cfg.B_c;
             const common_keys common = find_common_keys(served.range, query(row), end);
             served.common = {warp_uniform(max(common.first, served.last_key)), warp_uniform(common.end)};
-            if constexpr (cfg.extended)
-                more.bias = find_bias(args, warp_uniform(max(tile.sample, 0)), warp_uniform(tile.head));
+            if constexpr (cfg.extended) {
+                const int sample = warp_uniform(max(tile.sample, 0)), head = warp_uniform(tile.head);
+                more = {find_bias(args, sample, head), (uint32_t)sample * args.heads + head, ordered(-INFINITY)};
+            }
         }
         const int seen = count_seen<cfg.B_c>(keys_of_rows(), end, blocks);
         return Q_share{first < 0 ? -1 : row, blocks - seen, seen};
@@ -749,28 +756,43 @@ struct consumer {
         if constexpr (cfg.cap) cap(S, args.softmax_scale / args.softcap);
     }
 
-    /* True if every block gets a bias or a soft cap. Without them a block runs none of that code. */
+    /* True if every block gets a bias or a soft cap, or its largest score is asked for. Without them a block runs none
+     * of that code. */
     __device__ __forceinline__ bool changes_scores() const {
-        if constexpr (cfg.extended) return args.softcap > 0 || has_bias(args);
+        if constexpr (cfg.extended) return args.softcap > 0 || has_bias(args) || args.max_logits;
         return false;
     }
-    __device__ __forceinline__ void change_scores() {
+    __device__ __forceinline__ void change_scores(bool masked) {
         if (args.softcap > 0) cap(S, args.softmax_scale / args.softcap);
-        if (!has_bias(args)) return;
+        if (args.max_logits && masked) mask_S();
+        if (!has_bias(args) && !args.max_logits) return;
         const int seq_k = served.range.seq_k;
+        row_values most;
         bias_row rows[2];
         for (int half = 0; half < 2; half++) {
             const int query = min(share.row + 16 * warp + lane / 4 + 8 * half, served.rows - 1);
             rows[half] = find_bias_row(args, more.bias, query, query + seq_k - served.rows);
         }
-        ::change_scores<cfg.dtype>(S, args, rows, key, seq_k, 1 / score_factor(args), lane);
+        ::change_scores<cfg.dtype>(S, args, rows, key, seq_k, 1 / score_factor(args), lane, most);
+        if (args.max_logits) raise_max_logit(most);
     }
     __device__ __forceinline__ void change_and_mask_S() {
         if constexpr (cfg.extended) {
-            change_scores();
-            if (changes_scores() && !is_masked<cfg.B_c>(served.common, key)) return;
+            const bool masked = is_masked<cfg.B_c>(served.common, key);
+            change_scores(masked);
+            if (changes_scores() && !masked) return;
         }
         mask_S();
+    }
+
+    /* Rows past the end of a sequence do not count. Most blocks have no larger score than those before. */
+    __device__ __forceinline__ void raise_max_logit(const row_values &most) {
+        const int rows = served.rows - (share.row + 16 * warp + lane / 4);
+        const float largest = fmaxf(fmaxf(-INFINITY, rows > 0 ? most[0] : -INFINITY), rows > 8 ? most[1] : -INFINITY);
+        const int of_warp = warp_uniform(ordered(largest));
+        if (of_warp <= more.most) return;
+        more.most = of_warp;
+        if (lane == 0) raise(args.max_logits + more.sequence_and_head, unordered(of_warp) * score_factor(args));
     }
 
     __device__ __forceinline__ void mask_S() {
@@ -919,6 +941,11 @@ struct consumer {
 
     __device__ __forceinline__ void take_P_from_S() {
         round_to_P<cfg.dtype>(P, S);
+        if constexpr (cfg.extended)
+            if (args.keep_from) {
+                const int row = share.row + 16 * warp + lane / 4;
+                drop(P, random, key, {row, row + 8}, more.sequence_and_head, args.keep_from, lane);
+            }
         names.round();
     }
 
@@ -953,6 +980,8 @@ struct consumer {
             divide_by_l(O, m, l, [=, sink = args.sinks ? args.sinks[first.head] : -INFINITY](int) { return sink; });
         else
             divide_by_l(O, l);
+        if constexpr (cfg.extended)
+            if (args.keep_from) rescale(O, {args.dropout_scale, args.dropout_scale});
         if (args.LSE) store_LSE(args, m, l, seq, packing, row + lane / 4, first.head, sample, lane);
         /* A copy writes 16 rows, and those past the end may be another sequence's. The compiler must know that the
          * lanes agree, or no loop counts in uniform registers. */

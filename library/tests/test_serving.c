@@ -217,7 +217,11 @@ static void fields(fl_library *library) {
     problem.KV_lengths = &KEYS;
     problem.page_rows = 16;
     attention_new(&attention, problem);
-    WRONG(wrong.arrays = 4096, "arrays 0x1000: must be a combination of");
+    WRONG(wrong.dropout_p = 1, "dropout_p 1: must be at least 0 and less than 1");
+    WRONG(wrong.dropout_p = -1, "dropout_p -1: must be at least 0");
+    WRONG(wrong.rng_seed = 7, "rng_seed 7: must be 0 without dropout_p");
+    WRONG(wrong.arrays |= FL_RNG_STATE, "rng_state: requires dropout_p");
+    WRONG(wrong.arrays = 1u << 16, "arrays 0x10000: must be a combination of");
     WRONG(wrong.total_q = 4, "total_q 4: must be 0 without FL_CU_SEQLENS_Q in arrays");
     WRONG(wrong.n_pages = 0, "n_pages 0: must be from 1");
     WRONG(wrong.page_rows = 24, "page_rows 24: must be a power of two, 16 or more");

@@ -3,7 +3,7 @@
     torch.ops.flashladder.attention_backward(dout, q, k, v, out, lse, causal, scale, deterministic) -> (dq, dk, dv)
     torch.ops.flashladder.serve_backward(dout, q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k,
                                          sinks, bias, alibi_slopes, max_seqlen_q, max_seqlen_k, causal, scale,
-                                         window_left, window_right, softcap, deterministic)
+                                         window_left, window_right, softcap, deterministic, dropout_p, rng_state)
         -> (dq, dk, dv, dsinks, dbias, dalibi_slopes)
 
 The kernels read offsets and lengths, so the host does not wait and a graph may capture the call. Rows that no sequence
@@ -33,7 +33,9 @@ Tensor = Any  # torch.Tensor; this file is checked without PyTorch, too
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 FLOATS = ("sinks", "bias", "alibi_slopes")  # arrays with gradients
 BIASES = FLOATS[1:]
-DIFFERENTIABLE = ("cu_seqlens_q", "cu_seqlens_k", "seqlens_q", "seqlens_k", *FLOATS)  # arrays of a backward pass
+# Arrays of a backward pass.
+DIFFERENTIABLE = ("cu_seqlens_q", "cu_seqlens_k", "seqlens_q", "seqlens_k", *FLOATS, "rng_state")
+RESULTS = ("max_logits",)  # arrays that are results
 NO_LSE = "the backward pass reads log-sum-exp, and return_lse is False: pass True, as flashladder.torch does"
 NO_FORWARD_MODE = (
     "{} has a tangent, and attention has no forward-mode derivative (jvp, forward_ad): use reverse mode, or compute it "
@@ -110,10 +112,16 @@ class Asked(NamedTuple):
     window: tuple[int, int] | None = None
     softcap: float = 0.0
     most: tuple[int, int] = (0, 0)  # rows of a packed sequence
+    dropout_p: float = 0.0
 
 
 def asked_for(chosen: Options, most: tuple[int, int]) -> Asked:
-    return Asked(chosen.causal, chosen.scale, chosen.window, chosen.softcap, most)
+    return Asked(chosen.causal, chosen.scale, chosen.window, chosen.softcap, most, chosen.dropout_p)
+
+
+def is_composed(arrays: dict[str, Any]) -> bool:
+    """True if no kernel has the backward pass: with biases and dropout."""
+    return any(name in arrays for name in (*BIASES, "rng_state"))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -160,7 +168,7 @@ def plan(q: Tensor, k: Tensor, v: Tensor, asked: Asked, names: tuple[str, ...] =
 def check(q: Tensor, k: Tensor, v: Tensor, asked: Asked, arrays: dict[str, Tensor]) -> None:
     """The errors of plan() for sequences with arrays; the call itself reports wrong tensors."""
     packed = "cu_seqlens_q" in arrays
-    if any(name in arrays for name in BIASES):
+    if is_composed(arrays):
         return
     if not q.dim() == k.dim() == v.dim() == (3 if packed else 4) or q.dtype not in DTYPES or not k.shape[-3]:
         return
@@ -214,7 +222,7 @@ def compute(
 ) -> tuple[Tensor, ...]:
     """dq, dk and dv, in the memory order of q, k and v, and the gradients of FLOATS that are there. More than 65,535
     sequences take several passes."""
-    if any(name in arrays for name in BIASES):
+    if is_composed(arrays):
         composed = _composed.gradients(dout, (q, k, v, out), lse, asked, arrays)
         return (*[_like(one).copy_(gradient) for one, gradient in zip((q, k, v), composed)], *composed[3:])
     if dout.stride() != out.stride():
@@ -297,10 +305,12 @@ def _serve_backward(
     window_right: int,
     softcap: float,
     deterministic: bool,
+    dropout_p: float = 0.0,
+    rng_state: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     window = None if window_left == window_right == -1 else (window_left, window_right)
-    asked = Asked(causal, scale, window, softcap, (max_seqlen_q, max_seqlen_k))
-    given = (cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k, sinks, bias, alibi_slopes)
+    asked = Asked(causal, scale, window, softcap, (max_seqlen_q, max_seqlen_k), dropout_p)
+    given = (cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k, sinks, bias, alibi_slopes, rng_state)
     arrays = present(**dict(zip(DIFFERENTIABLE, given)))
     dq, dk, dv, *others = compute(dout, q, k, v, out, lse, asked, deterministic, arrays)
     of_name = dict(zip([name for name in FLOATS if name in arrays], others))
@@ -332,7 +342,8 @@ _of_served = define(
     _serve_backward,
     f"{_GIVEN}Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqlens_q, Tensor? seqlens_k, Tensor? sinks, "
     "Tensor? bias, Tensor? alibi_slopes, SymInt max_seqlen_q, SymInt max_seqlen_k, bool causal, float? scale, "
-    "SymInt window_left, SymInt window_right, float softcap, bool deterministic",
+    "SymInt window_left, SymInt window_right, float softcap, bool deterministic, float dropout_p=0.0, "
+    "Tensor? rng_state=None",
     results=6,
 )
 _of_whole.register_fake(_fake)
@@ -376,21 +387,25 @@ def setup_context_of_serve(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any,
     """Save what the backward pass of torch.ops.flashladder.serve reads."""
     tensors, given, others = inputs[:3], dict(zip(ARRAYS[:8], inputs[3:11])), inputs[11:22]
     most_q, most_k, causal, scale, left, right, softcap, _, return_lse, _, ordered = others
-    asked = Asked(causal, scale, None if left == right == -1 else (left, right), softcap, (most_q, most_k))
-    arrays = present(**given, **dict(zip(BIASES, inputs[22:])))
-    _keep(ctx, (*tensors, *output), asked, arrays, ordered)
+    window = None if left == right == -1 else (left, right)
+    biases, (dropout_p, rng_state) = inputs[22:24], inputs[24:26] or (0.0, None)
+    asked = Asked(causal, scale, window, softcap, (most_q, most_k), dropout_p)
+    arrays = present(**given, **dict(zip(BIASES, biases)), rng_state=rng_state)
+    _keep(ctx, (*tensors, *output[:2]), asked, arrays, ordered)
+    if len(output) > 2:
+        ctx.mark_non_differentiable(output[2])
     ctx.refused = None if return_lse else NO_LSE
     if without_gradients(arrays):
         ctx.refused = NO_BACKWARD.format("an argument", CACHES)
-    ctx.inputs, ctx.of_floats = len(inputs), (3 + ARRAYS.index("sinks"), *range(len(inputs) - 2, len(inputs)))
+    ctx.inputs, ctx.of_floats = len(inputs), (3 + ARRAYS.index("sinks"), 22, 23)
 
 
 def without_gradients(arrays: dict[str, Any]) -> bool:
     """True if these are arrays of a cache."""
-    return any(name not in DIFFERENTIABLE for name in arrays)
+    return any(name not in (*DIFFERENTIABLE, *RESULTS) for name in arrays)
 
 
-def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
+def backward(ctx: Any, dout: Any, dlse: Any, *of_results: Any) -> tuple[Any, ...]:
     """The gradients of q, k, v and FLOATS of either operator, and of Eager."""
     if ctx.refused:
         raise NotImplementedError(ctx.refused)
@@ -400,7 +415,7 @@ def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
     named = dict(zip(ctx.names, arrays))
     ordered = ctx.ordered or torch.are_deterministic_algorithms_enabled()
 
-    def gradients(dout: Any, v: Any, out: Any, planned: Any = None) -> Any:
+    def gradients(dout: Any, v: Any, out: Any, planned: Any = None, asked: Asked = asked) -> Any:
         if getattr(ctx, "eager", False):
             return compute(dout, q, k, v, out, lse, asked, ordered, named, planned)
         if not named and asked == Asked(asked.causal, asked.scale):
@@ -408,8 +423,9 @@ def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
             return operator(dout, q, k, v, out, lse, asked.causal, asked.scale, ordered)
         given = [named.get(name) for name in DIFFERENTIABLE]
         left, right = asked.window or (-1, -1)
-        options = (*asked.most, asked.causal, asked.scale, left, right, asked.softcap, ordered)
-        return torch.ops.flashladder.serve_backward(dout, q, k, v, out, lse, *given, *options)
+        *given, rng_state = given
+        options = (*asked.most, asked.causal, asked.scale, left, right, asked.softcap, ordered, asked.dropout_p)
+        return torch.ops.flashladder.serve_backward(dout, q, k, v, out, lse, *given, *options, rng_state)
 
     of_out = torch.zeros_like(out) if dout is None else dout
     found = list(gradients(of_out, v, out, getattr(ctx, "planned", None)))
@@ -419,7 +435,7 @@ def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
         unit, of_lse = torch.zeros_like(v), torch.zeros_like(out)
         unit[..., 0] = 1
         of_lse[..., 0] = (dlse / largest).transpose(-1, -2)
-        more = gradients(of_lse, unit, torch.zeros_like(out))
+        more = gradients(of_lse, unit, torch.zeros_like(out), None, asked._replace(dropout_p=0.0))
         for i in (*range(2), *range(3, len(found))):
             if found[i] is not None:
                 found[i] = (found[i].float() + largest * more[i].float()).to(found[i].dtype)
@@ -464,7 +480,8 @@ class Eager(_Function):  # type: ignore[misc]
     ) -> Any:
         """`arrays` has FLOATS, too: as arguments autograd knows of them."""
         out, lse = Call(q, k, v, chosen._replace(return_lse=True), arrays, most).run()
-        _keep(ctx, (q, k, v, out, lse), asked_for(chosen, most), arrays, chosen.ordered)
+        kept = {name: array for name, array in arrays.items() if name not in RESULTS}
+        _keep(ctx, (q, k, v, out, lse), asked_for(chosen, most), kept, chosen.ordered)
         ctx.refused, ctx.inputs, ctx.of_floats, ctx.eager, ctx.planned = None, 10, range(3, 6), True, planned
         return out, lse
 

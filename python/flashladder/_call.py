@@ -123,6 +123,8 @@ class Call(NamedTuple):
     def run(self, stream: Any = None) -> tuple[Any, Any]:
         """O and log-sum-exp, None where that is not wanted."""
         framework = self.framework()
+        if self.options.dropout_p and self.sequences() > MOST_SEQUENCES:
+            raise NotImplementedError(f"dropout_p with {self.sequences()} sequences: at most {MOST_SEQUENCES}")
         if type(framework) is JAX:
             return framework.run(self, stream)
         chosen = None if stream is None else stream_handle(stream)
@@ -191,6 +193,8 @@ class Call(NamedTuple):
                 framework.fill(made, 0.0, chosen)
             if lse is not None:
                 framework.fill(lse, -math.inf, chosen)
+        if "max_logits" in self.arrays and (plan.problem is None or 0 in self.q.shape):
+            framework.fill(self.arrays["max_logits"], -math.inf, chosen)
         address = framework.address
         inputs = (address(self.q), address(self.k), address(self.v))
         if self.out is not None:
@@ -226,7 +230,7 @@ class Call(NamedTuple):
             name: array[first : first + MOST_SEQUENCES + 1]
             if name.startswith("cu_")
             else array
-            if name in ("sinks", "q_scales", "o_scales")
+            if name in ("sinks", "q_scales", "o_scales", "rng_state")
             or (name.endswith(("_scales", "_slopes")) and len(array.shape) == 1)
             or (name == "bias" and array.shape[0] == 1)
             else array[some]
@@ -260,6 +264,21 @@ def present(**arrays: Any) -> dict[str, Any]:
     return {name: arrays[name] for name in ARRAYS if arrays.get(name) is not None}
 
 
+def with_max_logits(q: Any, sequences: int, arrays: dict[str, Any], options: Options) -> dict[str, Any]:
+    """With room for the largest scores, [sequences, heads], where they are wanted."""
+    if not options.return_max_logits:
+        return arrays
+    room = _full(q, sequences * q.shape[-2], 0, "float32").reshape(sequences, q.shape[-2])
+    return present(**arrays, max_logits=room)
+
+
+def returned(made: Any, lse: Any, arrays: dict[str, Any], options: Options) -> Any:
+    """What a function returns: the result alone, or a tuple of it and what else is wanted."""
+    if options.return_max_logits:
+        return (made, lse, arrays["max_logits"]) if options.return_lse else (made, arrays["max_logits"])
+    return (made, lse) if options.return_lse else made
+
+
 def made_for(q: Any, k: Any, sequences: int, arrays: dict[str, Any]) -> dict[str, Any]:
     """The arrays as kernels read them: a number instead of an array counts for all sequences or heads, and sinks of
     fp16 and bf16 become float32."""
@@ -271,6 +290,8 @@ def made_for(q: Any, k: Any, sequences: int, arrays: dict[str, Any]) -> dict[str
             array = _filled(q, (q if name in ("q_scales", "o_scales") else k).shape[-2], name[:-1], array)
         elif name.startswith("seqlens_") and type(array) is int:
             array = _full(q, sequences, size(name, array), "int32")
+        elif name == "rng_state" and isinstance(array, (tuple, list)):
+            array = _state(q, array)
         elif name == "bias" and len(attribute(array, "shape", (0,) * 4)) < 4:
             array = array[(None,) * (4 - len(array.shape))]
         elif name == "sinks" and str(attribute(array, "dtype", "")).rpartition(".")[2] in DTYPES:
@@ -279,6 +300,17 @@ def made_for(q: Any, k: Any, sequences: int, arrays: dict[str, Any]) -> dict[str
             array = array.to(framework.package().float32) if is_torch else array.astype("float32")
         made[name] = array
     return made
+
+
+def _state(like: Any, state: Any) -> Any:
+    """Seed and offset as an array on the device of another one."""
+    whole = len(state) == 2 and all(type(one) is int and -(1 << 63) <= one < 1 << 63 for one in state)
+    if not whole or not hasattr(framework_of("q", like), "same_device"):
+        raise TypeError(f"rng_state is {state!r}: int64 [2] is needed, seed and offset, or two such integers")
+    framework = framework_of("q", like)
+    package = framework.package()
+    make = package.tensor if type(framework) is Torch else package.array
+    return make(state, dtype=package.int64, **framework.same_device(like))
 
 
 def split_keys(options: Options, rows: int, arrays: Container[str]) -> int:
@@ -380,6 +412,10 @@ def _new_plan(framework: Framework, call: Call) -> Plan:
         more |= {"n_pages": n_pages, "page_rows": rows_k, "pages_of_sequence": step if batch > 1 else pages}
     if "bias" in extra:
         more |= _bias(extra["bias"], q, (batch, heads, seq_q, seq_k))
+    if options.dropout_p:
+        if "rng_state" not in extra:
+            raise TypeError("rng_state is None: dropout_p needs an int64 array [2], seed and offset")
+        more |= {"dropout_p": options.dropout_p}
     if len(extra["alibi_slopes"].shape if "alibi_slopes" in extra else ()) == 2:
         more |= {"alibi_batch": heads}
     if options.window is not None:
@@ -540,13 +576,16 @@ def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int, k
         "sinks": ((heads,), "one for each head of q"),
         "q_scales": ((heads,), "one for each head of q"),
         "o_scales": ((heads,), "one for each head of q"),
+        "max_logits": ((batch, heads), "one for each sequence and head"),
+        "rng_state": ((2,), "seed and offset"),
     }
     of_keys = (
         ((batch, kv_heads, blocks), "one for each block of keys") if blocks else ((kv_heads,), "one for each KV head")
     )
     needed |= {"k_scales": of_keys, "v_scales": of_keys}
     for name, layout in extra.items():
-        dtype = "float32" if name == "sinks" or name.endswith(("_scales", "_slopes")) else "int32"
+        floats = name in ("sinks", "max_logits") or name.endswith(("_scales", "_slopes"))
+        dtype = "float32" if floats else "int64" if name == "rng_state" else "int32"
         if layout.device != q.device:
             raise ValueError(f"{name} is on {layout.device} and q on {q.device}: pass both on one device")
         if name == "bias":

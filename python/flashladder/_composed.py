@@ -1,4 +1,4 @@
-"""The gradients of attention with a bias or ALiBi slopes, composed of operations of PyTorch in float32.
+"""The gradients of attention with a bias, ALiBi slopes or dropout, composed of operations of PyTorch in float32.
 
     dq, dk, dv, dbias = gradients(dout, (q, k, v, out), lse, asked, {"bias": bias})
 
@@ -9,6 +9,7 @@ within MOST_SCORES, and nothing waits for the device.
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any, NamedTuple
 
 import torch
@@ -56,6 +57,34 @@ def _summed(gradient: Tensor, shape: tuple[int, ...]) -> Tensor:
     return gradient.sum(axes, keepdim=True) if axes else gradient
 
 
+def _philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> Tensor:
+    """The four words of Philox 4x32-10 along a new last axis, as int64."""
+    word = (1 << 32) - 1
+    (a, b, c, d), (low, high) = counter, key
+    for _ in range(10):
+        first, second = 0xD2511F53 * a, 0xCD9E8D57 * c  # modulo 2^64
+        a, c = (second >> 32 & word) ^ b ^ low, (first >> 32 & word) ^ d ^ high
+        b, d = second & word, first & word
+        low, high = low + 0x9E3779B9 & word, high + 0xBB67AE85 & word
+    return torch.stack(torch.broadcast_tensors(a, b, c, d), -1)
+
+
+def kept(state: Tensor, probability: float, sequences: int, heads: int, rows: Tensor, keys: int) -> Tensor:
+    """The weights [sequences, heads, rows, keys] that dropout keeps, as kernels/attention/dropout.cuh describes it.
+    `rows` are numbers of queries in their sequences."""
+    word, device = (1 << 32) - 1, rows.device
+    seed, offset = state.to(torch.int64)
+    own = torch.arange(sequences * heads, device=device).view(sequences, heads, 1, 1)
+    counter = (torch.arange(-(-keys // 64) * 4, device=device), rows[:, None], own, offset & word)
+    words = _philox(counter, (seed & word, (seed >> 32 ^ offset >> 32) & word))
+    key = torch.arange(keys, device=device)
+    words = words.flatten(-2)[..., key // 64 * 16 + key % 8 // 2 * 4 + key // 16 % 4]
+    byte = (1 - key // 8 % 2) + 2 * (key % 2)
+    upper, lower = (words >> 8 * one & 127 for one in (byte, (byte + 3) % 4))
+    single = struct.unpack("f", struct.pack("f", probability))[0]
+    return upper * 128 + lower >= min(max(int(single * 16384 + 0.5), 1), 16383)
+
+
 def gradients(
     dout: Tensor, tensors: tuple[Tensor, ...], lse: Tensor, asked: Any, arrays: dict[str, Tensor]
 ) -> tuple[Tensor, ...]:
@@ -86,7 +115,7 @@ def gradients(
         """Rows of the heads that share a head of K and V as rows of that one."""
         return rows.reshape(batch, kv_heads, -1, rows.shape[-1])
 
-    step = max(1, MOST_SCORES // max(1, batch * heads * m))
+    step = max(1, MOST_SCORES // (4 if asked.dropout_p else 1) // max(1, batch * heads * m))
     for first in range(0, n, step):
         some = slice(first, min(n, first + step))
         row = torch.arange(first, some.stop, device=q.device)
@@ -110,6 +139,10 @@ def gradients(
         seen = seen & (total > -math.inf)
         p = torch.where(seen, (scores - total).exp(), 0)
         dp = (of_douts @ values.transpose(-1, -2)).view_as(p)
+        used = p
+        if asked.dropout_p:
+            weights = kept(arrays["rng_state"], asked.dropout_p, batch, heads, row, m) / (1 - asked.dropout_p)
+            used, dp = p * weights, dp * weights
         ds = torch.where(seen, p * (dp - delta[:, :, some, None]), 0)
         if slopes is not None:
             dslopes -= (ds * ahead.abs()).sum((-1, -2))
@@ -119,7 +152,7 @@ def gradients(
         ds = together(ds if inner is None else ds * (1 - inner * inner)) * scale
         dq[:, :, some] = (ds @ keys).view(batch, heads, -1, d_head)
         dk += ds.transpose(-1, -2) @ of_rows
-        dv += together(p).transpose(-1, -2) @ of_douts
+        dv += together(used).transpose(-1, -2) @ of_douts
     made = [of_q.put_back(dq, q), of_k.put_back(dk, k), of_k.put_back(dv, v)]
     if sinks is not None:
         of_sink = torch.where(sums > -math.inf, (sinks[:, None] - sums).exp(), 0)

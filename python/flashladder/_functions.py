@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from flashladder._append import append
-from flashladder._call import Call, made_for, packed, present
+from flashladder._call import Call, made_for, packed, present, returned, with_max_logits
 from flashladder._frameworks import framework_of
 from flashladder._options import (
     ARGUMENT_ERRORS,
@@ -50,6 +50,9 @@ def attention(
     stream: Any = None,
     bias: Any = None,
     alibi_slopes: Any = None,
+    return_max_logits: bool = False,
+    dropout_p: float = 0.0,
+    rng_state: Any = None,
     **unknown: NoReturn,
 ) -> Any:
     """Compute softmax(scale · q kᵀ) v, without gradients: flashladder.torch and flashladder.jax have them.
@@ -70,6 +73,12 @@ def attention(
     bias        [batch, heads, seq_q, seq_k], bool (False hides the key), float32 or the dtype of q: added to the scores
                 after scale and softcap. Sizes of 1 except seq_k are broadcast; leading dimensions may be missing
     alibi_slopes    float32 [heads] or [batch, heads]: subtracts slope · |i + seq_k - seq_q - j| from the score of key j
+    return_max_logits   also return the largest score of each sequence and head, float32 [batch, heads], after scale
+                and softcap and before bias and slopes, of all keys that a query attends to; -infinity without keys
+    dropout_p   probability, from 0 and less than 1, with which a weight becomes 0, rounded to a multiple of 2^-14; the
+                others are divided by 1 - dropout_p. The log-sum-exp is that without dropout
+    rng_state   of dropout: int64 [2] on q's device, seed and offset, or two integers. The same ones drop the same
+                weights, whatever the kernel and the rest of the batch
     deterministic   "batch": a sequence gives the same bits whatever else is in the batch. True: gradients of
                 flashladder.torch have the same bits in every run. False or None: neither is promised
     return_lse  also return the natural logarithm of each row's sum of exponentials, float32 [batch, heads, seq_q]
@@ -84,16 +93,23 @@ def attention(
     """
     if unknown:
         refuse_unknown(attention, unknown)
-    chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
+    chosen = options(causal, scale, window, softcap, deterministic, return_lse, version, return_max_logits, dropout_p)
     arrays: dict[str, Any] = {}
-    if not (seqlens_q is seqlens_k is sinks is bias is alibi_slopes is None):
+    if chosen.return_max_logits or not (seqlens_q is seqlens_k is sinks is bias is alibi_slopes is rng_state is None):
         _refuse_numbers(stream, seqlens_q=seqlens_q, seqlens_k=seqlens_k)
         framework_of("q", q)
-        given = present(seqlens_q=seqlens_q, seqlens_k=seqlens_k, sinks=sinks, bias=bias, alibi_slopes=alibi_slopes)
-        arrays = made_for(q, k, q.shape[0], given)
+        given = present(
+            seqlens_q=seqlens_q,
+            seqlens_k=seqlens_k,
+            sinks=sinks,
+            bias=bias,
+            alibi_slopes=alibi_slopes,
+            rng_state=rng_state,
+        )
+        arrays = with_max_logits(q, q.shape[0], made_for(q, k, q.shape[0], given), chosen)
     q, chosen = positive_scale(q, chosen)
     made, lse = Call(q, k, v, chosen, arrays, out=out).run(stream)
-    return (made, lse) if return_lse else made
+    return returned(made, lse, arrays, chosen)
 
 
 def attention_varlen(
@@ -122,6 +138,9 @@ def attention_varlen(
     stream: Any = None,
     bias: Any = None,
     alibi_slopes: Any = None,
+    return_max_logits: bool = False,
+    dropout_p: float = 0.0,
+    rng_state: Any = None,
     **unknown: NoReturn,
 ) -> Any:
     """Compute attention of packed sequences, like flash_attn_varlen_func.
@@ -141,13 +160,20 @@ def attention_varlen(
     """
     if unknown:
         refuse_unknown(attention_varlen, unknown)
-    chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
+    chosen = options(causal, scale, window, softcap, deterministic, return_lse, version, return_max_logits, dropout_p)
     _refuse_numbers(stream, k_scale=k_scale, v_scale=v_scale)
     arrays, most = packed(
         cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqlens_q, seqlens_k, block_table, sinks
     )
-    more = {"k_scales": k_scale, "v_scales": v_scale, "bias": bias, "alibi_slopes": alibi_slopes}
-    arrays = made_for(q, k, cu_seqlens_q.shape[0] - 1, present(**arrays, **more))
+    more = {
+        "k_scales": k_scale,
+        "v_scales": v_scale,
+        "bias": bias,
+        "alibi_slopes": alibi_slopes,
+        "rng_state": rng_state,
+    }
+    sequences = cu_seqlens_q.shape[0] - 1
+    arrays = with_max_logits(q, sequences, made_for(q, k, sequences, present(**arrays, **more)), chosen)
     q, chosen = positive_scale(q, chosen)
     try:
         made, lse = Call(q, k, v, chosen, arrays, most, out).run(stream)
@@ -156,7 +182,7 @@ def attention_varlen(
             f"seq_{tensor} is {max(1, rows)}": f"max_seqlen_{tensor} is {rows}" for tensor, rows in zip("qk", most)
         }
         raise renamed(error, **SCALES, **longest) from None
-    return (made, lse) if return_lse else made
+    return returned(made, lse, arrays, chosen)
 
 
 def attention_with_cache(
@@ -182,6 +208,9 @@ def attention_with_cache(
     stream: Any = None,
     bias: Any = None,
     alibi_slopes: Any = None,
+    return_max_logits: bool = False,
+    dropout_p: float = 0.0,
+    rng_state: Any = None,
     **unknown: NoReturn,
 ) -> Any:
     """Compute attention over caches of keys and values, like flash_attn_with_kvcache without rotary embedding.
@@ -204,18 +233,25 @@ def attention_with_cache(
     """
     if unknown:
         refuse_unknown(attention_with_cache, unknown)
-    chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
+    chosen = options(causal, scale, window, softcap, deterministic, return_lse, version, return_max_logits, dropout_p)
     _refuse_numbers(stream, k_scale=k_scale, v_scale=v_scale, seqlens_k=seqlens_k)
     for name, array in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
         framework_of(name, array)
-    more = {"k_scales": k_scale, "v_scales": v_scale, "bias": bias, "alibi_slopes": alibi_slopes}
+    more = {
+        "k_scales": k_scale,
+        "v_scales": v_scale,
+        "bias": bias,
+        "alibi_slopes": alibi_slopes,
+        "rng_state": rng_state,
+    }
     arrays = cached(q, k_cache, v_cache, seqlens_k, block_table, k_new, v_new, stream, sinks=sinks, **more)
+    arrays = with_max_logits(q, q.shape[0], arrays, chosen)
     try:
         q, chosen = positive_scale(q, chosen)
         made, lse = Call(q, k_cache, v_cache, chosen, arrays, out=out).run(stream)
     except ARGUMENT_ERRORS as error:
         raise renamed(error, k="k_cache", v="v_cache", **SCALES) from None
-    return (made, lse) if return_lse else made
+    return returned(made, lse, arrays, chosen)
 
 
 def cached(

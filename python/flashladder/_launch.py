@@ -39,7 +39,7 @@ _forward = LIBRARY.fl_forward
 _size = ctypes.sizeof(Tensors)
 _size_of_gradients = ctypes.sizeof(Gradients)
 _gradients = struct.Struct("5N9q2iN").pack
-_tensors = struct.Struct("19N").pack  # struct Tensors as bytes: a third of the time that filling a ctypes struct takes
+_tensors = struct.Struct("21N").pack  # struct Tensors as bytes: a third of the time that filling a ctypes struct takes
 
 
 @functools.lru_cache(maxsize=1024)

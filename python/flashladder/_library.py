@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-ABI = 9  # FL_ABI of the header that the structs below are written from
+ABI = 10  # FL_ABI of the header that the structs below are written from
 NAME = "flashladder.dll" if sys.platform == "win32" else "libflashladder.so"
 MAX_CONFIG, MAX_TEXT, MAX_NAME = 1024, 512, 32
 
@@ -42,7 +42,7 @@ BIAS_BYTES, BIAS_DTYPE, BIAS_FLOAT = 1, 2, 3  # Problem.bias_dtype
 # Arrays that say how rows make up sequences, sinks and biases: bit i of Problem.arrays is that of the i-th.
 ARRAYS = (
     "cu_seqlens_q", "cu_seqlens_k", "seqlens_q", "seqlens_k", "block_table", "sinks",
-    "k_scales", "v_scales", "q_scales", "o_scales", "bias", "alibi_slopes",
+    "k_scales", "v_scales", "q_scales", "o_scales", "bias", "alibi_slopes", "max_logits", "rng_state",
 )  # fmt: skip
 
 
@@ -90,6 +90,10 @@ class Problem(ctypes.Structure):
         ("bias_dtype", ctypes.c_int32),
         ("alibi_batch", ctypes.c_int32),
         ("bias", Strides),
+        ("dropout_p", ctypes.c_float),
+        ("unused3", ctypes.c_int32),
+        ("rng_seed", ctypes.c_int64),
+        ("rng_offset", ctypes.c_int64),
     ]
 
 
@@ -114,6 +118,8 @@ class Tensors(ctypes.Structure):
         ("o_scales", ctypes.c_void_p),
         ("bias", ctypes.c_void_p),
         ("alibi_slopes", ctypes.c_void_p),
+        ("max_logits", ctypes.c_void_p),
+        ("rng_state", ctypes.c_void_p),
     ]
 
 

@@ -33,7 +33,8 @@ ELSEWHERE = {
     "k": "here it is k_new, next to v_new",
     "rotary_cos": "nothing is rotated: rotate q and k_new before the call",
     "num_splits": "here it is deterministic='batch' for splits that the batch does not change",
-    "dropout_p": "there is no dropout: leave it out",
+    "generator": "flashladder.torch has it; here it is rng_state, seed and offset",
+    "return_max_logit": "here it is return_max_logits",
     "device": "the call runs on the device of the arrays: leave it out",
 }
 
@@ -57,6 +58,8 @@ class Options(NamedTuple):
     scale_keys: int = 0
     dtype: str | None = None  # of O where q is e4m3
     ordered: bool = False  # gradients have the same bits in every run
+    return_max_logits: bool = False
+    dropout_p: float = 0.0
 
 
 def options(
@@ -67,6 +70,8 @@ def options(
     deterministic: Any = None,
     return_lse: Any = False,
     version: Any = "best",
+    return_max_logits: Any = False,
+    dropout_p: Any = 0.0,
 ) -> Options:
     """Check the arguments of all calls but attention_e4m3(). TypeError or ValueError names the wrong one."""
     if not isinstance(version, str):
@@ -79,6 +84,10 @@ def options(
         )
     if type(causal) is not bool or type(return_lse) is not bool:
         causal, return_lse = flag("causal", causal), flag("return_lse", return_lse)
+    if type(return_max_logits) is not bool:
+        return_max_logits = flag("return_max_logits", return_max_logits)
+    if dropout_p != 0.0 or type(dropout_p) is not float:
+        dropout_p = _probability(dropout_p)
     if scale is not None and type(scale) is not float:
         scale = number("scale", scale)
     return Options(
@@ -90,6 +99,8 @@ def options(
         return_lse,
         str(version),
         ordered=bool(deterministic),
+        return_max_logits=return_max_logits,
+        dropout_p=dropout_p,
     )
 
 
@@ -137,6 +148,13 @@ def _softcap(softcap: Any) -> float:
         return scale_of(found)
     except ValueError:
         raise ValueError(f"softcap is {softcap}: it must be positive and finite, or None for no cap") from None
+
+
+def _probability(dropout_p: Any) -> float:
+    found = number("dropout_p", dropout_p)
+    if found is None or not 0 <= found < 1 - 2.0**-25:  # which float32 rounds to 1
+        raise ValueError(f"dropout_p is {dropout_p!r}: it must be at least 0 and less than 1")
+    return found
 
 
 def flag(name: str, value: Any) -> bool:
@@ -252,4 +270,6 @@ def positive_scale(q: Any, chosen: Options) -> tuple[Any, Options]:
         chosen.return_lse,
         chosen.version,
         ordered=chosen.ordered,
+        return_max_logits=chosen.return_max_logits,
+        dropout_p=chosen.dropout_p,
     )

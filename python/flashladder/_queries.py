@@ -11,7 +11,7 @@ import ctypes
 from typing import Any, NamedTuple, NoReturn
 
 from flashladder import _library as library
-from flashladder._call import Call, made_for, present
+from flashladder._call import Call, made_for, present, with_max_logits
 from flashladder._frameworks import DTYPES, framework_of
 from flashladder._options import options, positive_scale, refuse_unknown
 
@@ -125,16 +125,20 @@ def supports(
     version: str = "best",
     bias: Any = None,
     alibi_slopes: Any = None,
+    return_max_logits: bool = False,
+    dropout_p: float = 0.0,
+    rng_state: Any = None,
     **unknown: NoReturn,
 ) -> Support:
     """The version that attention() would run with these arguments; or false, with the reason."""
     try:
         if unknown:
             refuse_unknown(supports, unknown)
-        chosen = options(causal, scale, window, softcap, deterministic, False, version)
+        chosen = options(causal, scale, window, softcap, deterministic, False, version, return_max_logits, dropout_p)
         framework_of("q", q)
-        given = present(seqlens_q=seqlens_q, seqlens_k=seqlens_k, sinks=sinks, bias=bias, alibi_slopes=alibi_slopes)
-        arrays = made_for(q, k, q.shape[0], given)
+        more = {"sinks": sinks, "bias": bias, "alibi_slopes": alibi_slopes, "rng_state": rng_state}
+        given = present(seqlens_q=seqlens_q, seqlens_k=seqlens_k, **more)
+        arrays = with_max_logits(q, q.shape[0], made_for(q, k, q.shape[0], given), chosen)
         q, chosen = positive_scale(q, chosen)
         problem = Call(q, k, v, chosen, arrays).problem()
         found = library.Support(size=ctypes.sizeof(library.Support))

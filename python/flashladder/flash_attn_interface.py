@@ -34,7 +34,6 @@ HEAD_SIZES = range(8, 257, 8)
 HEAD_SIZES_WITH_GRADIENTS = (64, 128, 256)
 # Arguments that are taken with one value: that value, why, and what to do instead of passing another.
 ONE_VALUE: dict[str, tuple[Any, str]] = {
-    "dropout_p": (0, "there is no dropout; call model.eval() or pass 0"),
     "qv": (None, "scores have no second product; concatenate q with qv and k with v"),
     "q_descale": (None, "q has no scale here; use flashladder.attention_e4m3(q_scale=)"),
     "k_descale": (None, "k has no scale here; use attention_e4m3(k_scale=) or attention_with_cache(k_scale=)"),
@@ -43,7 +42,6 @@ ONE_VALUE: dict[str, tuple[Any, str]] = {
     "cu_seqlens_k_new": (None, "new rows have no offsets; write them into the cache first"),
     "scheduler_metadata": (None, "the kernels schedule themselves; leave it out"),
     "sm_margin": (0, "kernels use all SMs; leave it out"),
-    "generator": (None, "there is no dropout; leave it out"),
 }
 HINTS: dict[str, Any] = {"num_splits": int, "pack_gqa": bool}  # about speed, not about the result
 NAMES = {
@@ -168,8 +166,9 @@ def flash_attn_func(
     **of_version_3: Any,
 ) -> Any:
     """Attention of [batch, seq, heads, d_head]; k and v may have fewer heads and another length."""
-    others = {"dropout_p": dropout_p, **of_version_3}
-    given = _options(causal, softmax_scale, window_size, softcap, deterministic, s_aux, alibi_slopes, others)
+    dropout = {"dropout_p": dropout_p, "generator": of_version_3.pop("generator", None)}
+    options = (causal, softmax_scale, window_size, softcap, deterministic, s_aux, alibi_slopes)
+    given = _options(*options, of_version_3) | dropout
     _dimensions(4, "[batch, seq, heads, d_head]", q=q, k=k, v=v)
     return _returned(_computed(attention, (q, k, v), (), given | {"return_lse": return_attn_probs}), q)
 
@@ -232,8 +231,9 @@ def flash_attn_varlen_func(
     **of_version_3: Any,
 ) -> Any:
     """Attention of packed sequences [tokens, heads, d_head]; with block_table k and v are pages."""
-    others = {"dropout_p": dropout_p, **of_version_3}
-    given = _options(causal, softmax_scale, window_size, softcap, deterministic, s_aux, alibi_slopes, others)
+    dropout = {"dropout_p": dropout_p, "generator": of_version_3.pop("generator", None)}
+    options = (causal, softmax_scale, window_size, softcap, deterministic, s_aux, alibi_slopes)
+    given = _options(*options, of_version_3) | dropout
     _dimensions(3, "[tokens, heads, d_head]", q=q)
     pages = block_table is not None
     if pages:

@@ -30,7 +30,7 @@ import torch
 
 import flashladder
 from flashladder import _autograd
-from flashladder._call import AXES, Call, made_for, packed, present
+from flashladder._call import AXES, Call, made_for, packed, present, returned, with_max_logits
 from flashladder._frameworks import attribute, framework_of
 from flashladder._functions import cached
 from flashladder._library import ARRAYS, Unavailable
@@ -158,9 +158,15 @@ def _serve(
     ordered: bool = False,
     bias: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+    dropout_p: float = 0.0,
+    rng_state: Tensor | None = None,
+    return_max_logits: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
     window = None if window_left == window_right == -1 else (window_left, window_right)
-    chosen = Options(causal, scale, window, softcap, batch_invariant, return_lse, version)
+    chosen = Options(
+        causal, scale, window, softcap, batch_invariant, return_lse, version, return_max_logits=return_max_logits,
+        dropout_p=dropout_p,
+    )  # fmt: skip
     arrays = present(
         cu_seqlens_q=cu_seqlens_q,
         cu_seqlens_k=cu_seqlens_k,
@@ -172,22 +178,36 @@ def _serve(
         v_scales=v_scales,
         bias=bias,
         alibi_slopes=alibi_slopes,
+        rng_state=rng_state,
     )
+    sequences = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
+    arrays = with_max_logits(q, sequences, arrays, chosen)
     out, lse = Call(q, k, v, chosen, arrays, (max_seqlen_q, max_seqlen_k)).run()
-    return out, torch.empty(0, dtype=torch.float32, device=q.device) if lse is None else lse
+    nothing = torch.empty(0, dtype=torch.float32, device=q.device)
+    return out, nothing if lse is None else lse, arrays.get("max_logits", nothing.clone())
 
 
 def _fake_serve(
-    q: Tensor, k: Tensor, v: Tensor, *arrays: Any, return_lse: bool = False, **others: Any
-) -> tuple[Tensor, Tensor]:
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *arrays: Any,
+    return_lse: bool = False,
+    return_max_logits: bool = False,
+    **others: Any,
+) -> tuple[Tensor, Tensor, Tensor]:
     # Positions are those of the schema: arrays and numbers after q, k and v.
     return_lse = arrays[16] if len(arrays) > 16 else return_lse
+    return_max_logits = arrays[23] if len(arrays) > 23 else return_max_logits
+    starts = arrays[0] if arrays else others.get("cu_seqlens_q")
     shape = (q.shape[1], q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2], q.shape[1])
-    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    return out, torch.empty(shape if return_lse else (0,), dtype=torch.float32, device=q.device)
+    heads = (q.shape[0] if starts is None else starts.shape[0] - 1, q.shape[-2])
+    floats = (shape if return_lse else (0,), heads if return_max_logits else (0,))
+    lse, most = (torch.empty(one, dtype=torch.float32, device=q.device) for one in floats)
+    return torch.empty(q.shape, dtype=q.dtype, device=q.device), lse, most
 
 
-# torch.ops.flashladder.serve(q, k, v, cu_seqlens_q, ...) -> (out, lse); lse is empty if unwanted.
+# torch.ops.flashladder.serve(q, k, v, cu_seqlens_q, ...) -> (out, lse, max_logits); an unwanted result is empty.
 _serve_operator = _autograd.define(
     "serve",
     _serve,
@@ -195,15 +215,36 @@ _serve_operator = _autograd.define(
     "Tensor? seqlens_k=None, Tensor? block_table=None, Tensor? sinks=None, Tensor? k_scales=None, "
     "Tensor? v_scales=None, SymInt max_seqlen_q=0, SymInt max_seqlen_k=0, bool causal=False, float? scale=None, "
     "SymInt window_left=-1, SymInt window_right=-1, float softcap=0.0, bool batch_invariant=False, "
-    'bool return_lse=False, str version="best", bool ordered=False, Tensor? bias=None, Tensor? alibi_slopes=None',
-    results=2,
+    'bool return_lse=False, str version="best", bool ordered=False, Tensor? bias=None, Tensor? alibi_slopes=None, '
+    "float dropout_p=0.0, Tensor? rng_state=None, bool return_max_logits=False",
+    results=3,
 )
 _serve_operator.register_fake(_fake_serve)
 _serve_operator.register_autograd(_autograd.backward, setup_context=_autograd.setup_context_of_serve)
 
 
 BIASES = _autograd.BIASES
-OPTIONS = ("causal", "scale", "window", "softcap", "deterministic", "return_lse", "version")
+OPTIONS = (
+    "causal", "scale", "window", "softcap", "deterministic", "return_lse", "version", "return_max_logits", "dropout_p",
+)  # fmt: skip
+
+
+def _state(q: Tensor, dropout_p: Any, rng_state: Any = None, generator: Any = None, words: int = 2) -> Any:
+    """Seed and offset of dropout: the given ones, else two numbers of a generator, whose state advances. A CUDA graph
+    captures the draw, so that each replay has others."""
+    if type(dropout_p) is float and dropout_p == 0.0 and rng_state is generator is None:
+        return None
+    dropout_p = options(dropout_p=dropout_p).dropout_p
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator is {type(generator).__name__}: a torch.Generator is needed, or None")
+    if rng_state is not None and generator is not None:
+        raise TypeError("rng_state and generator: both choose the weights that are dropped; pass one")
+    if isinstance(rng_state, (tuple, list)):
+        return made_for(q, q, 0, {"rng_state": rng_state})["rng_state"]
+    if rng_state is not None or not dropout_p:
+        return rng_state
+    device = q.device if generator is None else generator.device
+    return torch.randint(1 << 62, (words,), dtype=torch.int64, device=device, generator=generator).to(q.device)[:2]
 
 
 def _is_eager(q: Any) -> bool:
@@ -224,21 +265,24 @@ def _operate(
         if caches:
             said = _autograd.NO_BACKWARD.format(wanted, f"caches ({caches}) have")
             raise NotImplementedError(said.replace("_scales", "_scale"))
-        biased = [name for name in BIASES if name in arrays]
+        biased = [name for name in BIASES if name in arrays] + ["dropout_p"] * bool(chosen.dropout_p)
+        sequences = q.shape[0] if "cu_seqlens_q" not in arrays else arrays["cu_seqlens_q"].shape[0] - 1
         if biased and chosen.batch_invariant:
             raise NotImplementedError(_autograd.NO_BATCH.format(biased[0]))
         if _is_eager(q):
             _autograd.check(q, k, v, _autograd.asked_for(chosen, most), arrays)
             floats = [arrays.get(name) for name in _autograd.FLOATS]
+            arrays = with_max_logits(q, sequences, arrays, chosen)
             out, lse = _autograd.apply_eagerly(q, k, v, *floats, chosen, arrays, most, None)
-            return (out, lse) if chosen.return_lse else out
+            return returned(out, lse, arrays, chosen)
     left, right = chosen.window or (-1, -1)
     named, biases = ([arrays.get(name) for name in names] for names in (ARRAYS[:8], BIASES))
-    out, lse = torch.ops.flashladder.serve(
+    out, lse, max_logits = torch.ops.flashladder.serve(
         q, k, v, *named, *most, chosen.causal, chosen.scale, left, right, chosen.softcap, chosen.batch_invariant,
-        chosen.return_lse or bool(wanted), chosen.version, chosen.ordered, *biases,
+        chosen.return_lse or bool(wanted), chosen.version, chosen.ordered, *biases, chosen.dropout_p,
+        arrays.get("rng_state"), chosen.return_max_logits,
     )  # fmt: skip
-    return (out, lse) if chosen.return_lse else out
+    return returned(out, lse, {"max_logits": max_logits}, chosen)
 
 
 def _of_one_batch(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -284,18 +328,23 @@ def attention_varlen(
     version: str = "best",
     bias: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
+    return_max_logits: bool = False,
+    dropout_p: float = 0.0,
+    rng_state: Tensor | tuple[int, int] | None = None,
+    generator: Any = None,
 ) -> Any:
     """flashladder.attention_varlen, which torch.compile(fullgraph=True) traces.
 
     Autograd differentiates it, and its log-sum-exp, by q, k, v, sinks, bias and alibi_slopes, unless K and V are pages.
     deterministic="batch" gives gradients the same bits in every batch, too.
     """
-    given = (causal, scale, window, softcap, deterministic, return_lse, version)
+    given = (causal, scale, window, softcap, deterministic, return_lse, version, return_max_logits, dropout_p)
     biases = {"bias": bias, "alibi_slopes": alibi_slopes}
     tensors = {"q": q, "k": k, "v": v, "sinks": sinks, "k_scale": k_scale, "v_scale": v_scale, **biases}
     _check_tensors(q=q, k=k, v=v)
     _autograd.refuse_forward_mode({name: one for name, one in tensors.items() if isinstance(one, torch.Tensor)})
     q, k, v = _cast(q, k, v)
+    biases["rng_state"] = _state(q, dropout_p, rng_state, generator)
     if _is_eager(q) and not _autograd.wanted_by(tensors):
         more: dict[str, Any] = dict(zip(OPTIONS, given, strict=True)) | {
             "sinks": sinks,
@@ -337,9 +386,13 @@ def attention_with_cache(
     version: str = "best",
     bias: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
+    return_max_logits: bool = False,
+    dropout_p: float = 0.0,
+    rng_state: Tensor | tuple[int, int] | None = None,
+    generator: Any = None,
 ) -> Any:
     """flashladder.attention_with_cache, which torch.compile(fullgraph=True) traces with the rows that it writes."""
-    given = (causal, scale, window, softcap, deterministic, return_lse, version)
+    given = (causal, scale, window, softcap, deterministic, return_lse, version, return_max_logits, dropout_p)
     _check_tensors(q=q, k_cache=k_cache, v_cache=v_cache)
     biases = {"bias": bias, "alibi_slopes": alibi_slopes}
     tensors = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "sinks": sinks, "k_new": k_new, "v_new": v_new}
@@ -349,6 +402,7 @@ def attention_with_cache(
     if wanted:
         raise NotImplementedError(_autograd.NO_BACKWARD.format(wanted, _autograd.CACHES))
     (q,) = _cast(q)
+    biases["rng_state"] = _state(q, dropout_p, rng_state, generator)
     if _is_eager(q):
         more: dict[str, Any] = dict(zip(OPTIONS, given, strict=True)) | {"sinks": sinks}
         more |= {"k_scale": k_scale, "v_scale": v_scale, **biases}
@@ -503,6 +557,10 @@ def attention(
     version: str = "best",
     bias: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
+    return_max_logits: bool = False,
+    dropout_p: float = 0.0,
+    rng_state: Tensor | tuple[int, int] | None = None,
+    generator: Any = None,
     **unknown: NoReturn,
 ) -> Any:
     """flashladder.attention: softmax(scale · QKᵀ) V of [batch, seq, heads, d_head], with its arguments.
@@ -513,10 +571,13 @@ def attention(
     Autograd differentiates it, and its log-sum-exp, by q, k, v, sinks, bias and alibi_slopes. deterministic=True or
     torch.use_deterministic_algorithms(True) asks for gradients with the same bits in every run, deterministic="batch"
     for results and gradients that do not depend on the batch either. NotImplementedError: no kernel computes them.
+
+    Without rng_state, dropout draws seed and offset from `generator`, or the default one of q's device, whose state
+    advances. Its gradients are those of slower operations of PyTorch. max_logits has no gradient.
     """
     if unknown:
         refuse_unknown(attention, unknown)
-    plain = all(x is None for x in (window, softcap, sinks, seqlens_k, seqlens_q, bias, alibi_slopes))
+    given = (causal, scale, window, softcap, deterministic, return_lse, version, return_max_logits, dropout_p)
     _check_tensors(q=q, k=k, v=v)
     more: dict[str, Any] = {"sinks": sinks, "bias": bias, "alibi_slopes": alibi_slopes}
     _autograd.refuse_forward_mode({"q": q, "k": k, "v": v, **more})
@@ -524,17 +585,16 @@ def attention(
     wanted = _autograd.wanted_by({"q": q, "k": k, "v": v, **more})
     eager = _is_eager(q)
     transformed = not eager and _autograd.are_transformed()
+    more["rng_state"] = _state(q, dropout_p, rng_state, generator)
+    arrays = present(seqlens_q=seqlens_q, seqlens_k=seqlens_k, **more)
     if eager and not wanted:
-        return flashladder.attention(
-            q, k, v, causal=causal, scale=scale, window=window, softcap=softcap, seqlens_k=seqlens_k,
-            seqlens_q=seqlens_q, deterministic=deterministic, return_lse=return_lse, version=version, **more,
-        )  # fmt: skip
-    q, chosen = positive_scale(q, options(causal, scale, window, softcap, deterministic, return_lse, version))
+        return flashladder.attention(q, k, v, **dict(zip(OPTIONS, given)), **arrays)
+    plain = not arrays and window is None and softcap is None and not return_max_logits
+    q, chosen = positive_scale(q, options(*given))
     if wanted or transformed:
         q, k, v = _of_one_batch(q, k, v)
     if not plain:
-        given = {"seqlens_q": seqlens_q, "seqlens_k": seqlens_k, **more}
-        return _operate(q, k, v, made_for(q, k, q.shape[0], present(**given)), chosen)
+        return _operate(q, k, v, made_for(q, k, q.shape[0], arrays), chosen)
     if wanted and eager:
         if not (q.dim() == k.dim() == v.dim() == 4 and q.dtype in _autograd.DTYPES):
             _check(q, k, v)
@@ -568,8 +628,6 @@ def scaled_dot_product_attention(
         raise ValueError(
             "attn_mask and is_causal=True: pass one of them; PyTorch accepts no mask with is_causal either"
         )
-    if dropout_p != 0.0:
-        raise NotImplementedError(f"dropout_p is {dropout_p!r}: the kernels have no dropout; 0 is right for inference")
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dim() != 4:
             raise ValueError(
@@ -586,7 +644,7 @@ def scaled_dot_product_attention(
         )
     _check_heads(query, key, 1, enable_gqa)
     q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
-    return attention(q, k, v, causal=is_causal, scale=scale, bias=attn_mask).transpose(1, 2)
+    return attention(q, k, v, causal=is_causal, scale=scale, bias=attn_mask, dropout_p=dropout_p).transpose(1, 2)
 
 
 # ---- PyTorch's own scaled_dot_product_attention ----------------------------------------------------------------------
@@ -642,6 +700,13 @@ class _Registration:
     def remove(self) -> None:
         self.library = None
 
+    WORDS = 4  # of the memory whose first two are seed and offset; PyTorch's own kernels have two
+
+    def drew(self, dropout_p: float, seed: Tensor) -> bool:
+        """True if forward() below dropped weights, whose gradients depend on which these are, or none were."""
+        own = isinstance(seed, torch.Tensor) and seed.untyped_storage().nbytes() == 8 * self.WORDS
+        return own or not dropout_p
+
     def forward(
         self,
         keyset: Any,
@@ -655,17 +720,22 @@ class _Registration:
         scale: float | None = None,
     ) -> Any:
         """aten::_scaled_dot_product_flash_attention, whose causal mask is aligned to the bottom right, as ours is."""
-        if dropout_p == 0.0 and not return_debug_mask:
+        if not return_debug_mask:
             out = torch.empty_like(query)
             q, k, v, o = (tensor.transpose(1, 2) for tensor in (query, key, value, out))
             try:
                 _check(q, k, v)
-                lse = Call(q, k, v, Options(is_causal, scale, return_lse=True), out=o).run()[1]
+                state = _state(q, dropout_p, words=self.WORDS)
+                arrays = {} if state is None else {"rng_state": state}
+                lse = Call(
+                    q, k, v, Options(is_causal, scale, return_lse=True, dropout_p=dropout_p), arrays, out=o
+                ).run()[1]
             except (NotImplementedError, ValueError, Unavailable):
                 pass  # PyTorch's own kernel takes it, or says what is wrong
             else:
-                # The state of a random number generator, which is read only where there is dropout.
+                # The state of a random number generator: with dropout our seed and offset.
                 seed, offset = (torch.empty(shape, dtype=torch.uint64, device=query.device) for shape in ((2,), ()))
+                seed = seed if state is None else state.view(torch.uint64)
                 debug_mask = torch.empty(0, dtype=query.dtype, device=query.device)
                 return out, lse, None, None, query.shape[2], key.shape[2], seed, offset, debug_mask
         return self.original.call_boxed(keyset, query, key, value, dropout_p, is_causal, return_debug_mask, scale=scale)
@@ -684,14 +754,15 @@ class _Registration:
     ) -> Any:
         """aten::_scaled_dot_product_flash_attention_backward: `more` begins with offsets and lengths, and then has
         dropout_p and is_causal."""
-        dropout_p, is_causal = more[4:6]
+        dropout_p, is_causal, seed = more[4:7]
         inputs = (query, key, value, out)
-        if dropout_p == 0.0 and logsumexp.shape == query.shape[:3] and logsumexp.is_contiguous():
+        if logsumexp.shape == query.shape[:3] and logsumexp.is_contiguous() and self.drew(dropout_p, seed):
             try:
                 dout, q, k, v, o = (tensor.transpose(1, 2) for tensor in (grad_out, *inputs))
                 ordered = torch.are_deterministic_algorithms_enabled()
-                asked = _autograd.Asked(is_causal, scale)
-                found = _autograd.compute(dout, q, k, v, o, logsumexp, asked, ordered)
+                asked = _autograd.Asked(is_causal, scale, dropout_p=dropout_p)
+                arrays = {"rng_state": seed.view(torch.int64)} if dropout_p else {}
+                found = _autograd.compute(dout, q, k, v, o, logsumexp, asked, ordered, arrays)
             except (NotImplementedError, ValueError, Unavailable):
                 pass  # PyTorch's own kernel takes it, or says what is wrong
             else:
@@ -733,7 +804,7 @@ def register() -> None:
 
     Once activated they compute the forward and the backward pass wherever scaled_dot_product_attention chooses
     flash attention for CUDA tensors, and the forward pass of torch.nn.attention.varlen.
-    PyTorch's own kernel computes all other calls as before: dropout, sizes of heads that no kernel has or that the GPU
+    PyTorch's own kernel computes all other calls as before: sizes of heads that no kernel has or that the GPU
     has too little shared memory for, strides that are no multiples of 16 bytes. They have no part in what PyTorch
     computes by other operators: masks, nested tensors, cuDNN, CPUs.
     """

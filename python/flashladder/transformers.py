@@ -8,8 +8,8 @@ grouped heads, in fp16 or bf16; also padding on either side, sliding windows, pa
 static caches, continuous batching, soft-capped scores, attention sinks, and masks and biases of four dimensions.
 Padding before the first key costs a copy of K and V in each layer. Padding with gaps, as generate() makes it after a
 prompt that is padded on the right, costs a mask with a bool for each query and key. Unsupported features raise
-NotImplementedError and are never ignored: dropout, attention weights as a result. A model trains where
-flashladder.torch has gradients, also with padding, windows, sinks and soft caps. torch.compile traces all of this with
+NotImplementedError and are never ignored: attention weights as a result. A model trains where flashladder.torch has
+gradients, also with dropout, padding, windows, sinks and soft caps. torch.compile traces all of this with
 PyTorch 2.15; 2.11 breaks the graph where the mask of a window or of packed sequences is read, so that fullgraph=True
 fails there.
 generate_batch() needs transformers 5.23 or newer, because older ones batch continuously with their own implementations
@@ -71,15 +71,13 @@ def attention_forward(
     bias = None
     if attention_mask is not None and not _is_ours(attention_mask):
         bias, attention_mask, is_causal = _bias(attention_mask, query, key), None, False
-    if dropout:
-        _refuse(f"dropout of {dropout}", "call model.eval()")
     if kwargs.get("output_attentions"):
         _refuse("output_attentions=True", 'attn_implementation="eager" serves it')
     for name, what in UNSERVED.items():
         if kwargs.get(name) is not None:
             _refuse(f"{name} ({what})")
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
-    options: dict[str, Any] = {"causal": causal, "scale": scaling}
+    options: dict[str, Any] = {"causal": causal, "scale": scaling, "dropout_p": float(dropout or 0)}
     if bias is None and sliding_window is not None and key.shape[2] > sliding_window:
         if not causal:
             _refuse(f"a sliding window of {sliding_window} over {key.shape[2]} keys, without a causal mask")

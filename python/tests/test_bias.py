@@ -1,4 +1,4 @@
-"""Numbers that are added to the scores, and masks: each kernel against float64 on the emulator."""
+"""Biases, masks, largest scores and dropout: each kernel against float64 on the emulator."""
 
 from itertools import pairwise
 from typing import Any
@@ -25,11 +25,36 @@ def made(rng: Any, shape: tuple[int, ...], dtype: str) -> Any:
 
 def check(q: Any, k: Any, v: Any, bias: Any, **options: Any) -> Any:
     """Each sequence against its part of the bias, which may be broadcast."""
-    o, lse = flashladder.attention(q, k, v, bias=bias, return_lse=True, **options)
+    results = {"return_lse": True, "return_max_logits": True}
+    o, lse, largest = flashladder.attention(q, k, v, bias=bias, **results, **options)
     wide = np.broadcast_to(bias, (q.shape[0], q.shape[2], q.shape[1], k.shape[1]))
     for b in range(len(q)):
-        right(o[b], lse[b], reference(q[b], k[b], v[b], {**options, "bias": wide[b]}))
+        right(o[b], lse[b], reference(q[b], k[b], v[b], {**options, "bias": wide[b]}), largest[b])
+    assert np.array_equal(o, flashladder.attention(q, k, v, bias=bias, **options))
     return o
+
+
+def philox(counter: Any, key: Any) -> Any:
+    """Words [4, …] of Philox 4x32-10, from the paper: Salmon et al. 2011, section 3."""
+    word, words, key = np.uint64(2**32 - 1), np.stack(np.broadcast_arrays(*counter)).astype(np.uint64), list(key)
+    for _ in range(10):
+        low, high = np.uint64(0xD2511F53) * words[0], np.uint64(0xCD9E8D57) * words[2]
+        mixed = (high >> np.uint64(32)) ^ words[1] ^ np.uint64(key[0])
+        other = (low >> np.uint64(32)) ^ words[3] ^ np.uint64(key[1])
+        words = np.stack([mixed, high & word, other, low & word])
+        key = [(key[0] + 0x9E3779B9) % 2**32, (key[1] + 0xBB67AE85) % 2**32]
+    return words
+
+
+def factors(state: tuple[int, int], p: float, shape: tuple[int, ...]) -> Any:
+    """0 where a weight [batch, heads, seq_q, seq_k] is dropped, else 1 / (1 - p)."""
+    (seed, offset), (batch, head, query, key) = (x % 2**64 for x in state), np.ogrid[tuple(map(slice, shape))]
+    counter = (key // 64 * 4 + key % 8 // 2, query, batch * shape[1] + head, offset % 2**32)
+    words = philox(counter, (seed % 2**32, seed >> 32 ^ offset >> 32))
+    word = np.take_along_axis(words, np.broadcast_to(key // 16 % 4, shape)[None], 0)[0]
+    byte = np.array([[1, 3], [0, 2]])[key // 8 % 2, key % 2]
+    upper, lower = ((word >> (8 * one).astype(np.uint64)) % np.uint64(128) for one in (byte, (byte + 3) % 4))
+    return (upper * np.uint64(128) + lower >= round(p * 2**14)) / (1 - p)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -120,7 +145,9 @@ def test_packed_sequences_and_pages(kernel: str) -> None:
     rng.bit_generator.state = state
     v_pages, _ = paged(rng, v, 16, 208)
     starts = cumulated(q)
-    options = {"causal": True, "alibi_slopes": slopes, "return_lse": True, "version": kernel}
+    options = {"causal": True, "alibi_slopes": slopes, "return_lse": True, "version": kernel, "return_max_logits": True}
+    options |= {"dropout_p": 0.25, "rng_state": (-3, 2**40 + 5)}
+    weights = factors((-3, 2**40 + 5), 0.25, (3, 2, 70, 200))
     packed = flashladder.attention_varlen(
         *(np.concatenate(x) for x in (q, k, v)), starts, cumulated(k), 70, 208, bias=bias, **options
     )
@@ -128,10 +155,37 @@ def test_packed_sequences_and_pages(kernel: str) -> None:
         np.concatenate(q), k_pages, v_pages, starts, None, 70, 0, seqlens_k=lengths(k), block_table=table, bias=bias,
         **options,
     )  # fmt: skip
-    for o, lse in (packed, of_pages):
+    for o, lse, largest in (packed, of_pages):
         for b, (a, e) in enumerate(pairwise(starts)):
-            own = {"causal": True, "alibi_slopes": slopes, "bias": bias[b, :, : e - a, : len(k[b])]}
-            right(o[a:e], lse[:, a:e], reference(q[b], k[b], v[b], own))
+            own = {name: one[b, :, : e - a, : len(k[b])] for name, one in (("bias", bias), ("factors", weights))}
+            own |= {"causal": True, "alibi_slopes": slopes}
+            right(o[a:e], lse[:, a:e], reference(q[b], k[b], v[b], own), largest[b])
+
+
+def test_words_of_philox() -> None:
+    """Known answers of Random123."""
+    assert [hex(one) for one in philox((0, 0, 0, 0), (0, 0))] == [
+        "0x6627e8d5",
+        "0xe169c58d",
+        "0xbc57ac4c",
+        "0x9b00dbd8",
+    ]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("d_head", "p"), [(64, 0.17), (128, 0.5), (256, 0.003)])
+def test_dropout_and_the_largest_scores(d_head: int, p: float, causal: bool, kernel: str) -> None:
+    """State in an array, of any seed; every block size drops the same weights."""
+    rng = RNG()
+    q, k, v = tensors(rng, 2, 150, 333, (4, 2), d_head)
+    state = rng.integers(-(2**63), 2**63, 2, dtype=np.int64)
+    options = {"causal": causal, "dropout_p": p, "version": kernel, "return_lse": True, "return_max_logits": True}
+    o, lse, largest = flashladder.attention(q, k, v, rng_state=state, **options)
+    weights = factors((int(state[0]), int(state[1])), p, (2, 4, 150, 333))
+    assert abs((weights == 0).mean() - p) < 0.01
+    for b in range(2):
+        right(o[b], lse[b], reference(q[b], k[b], v[b], {"causal": causal, "factors": weights[b]}), largest[b])
 
 
 def test_wrong_biases_are_rejected() -> None:
@@ -146,6 +200,9 @@ def test_wrong_biases_are_rejected() -> None:
         ({"alibi_slopes": np.ones(3, np.float32)}, "alibi_slopes has the shape (3,): (4,) is needed"),
         ({"alibi_slopes": np.ones(4, np.float16)}, "alibi_slopes is float16: float32 is needed"),
         ({"attn_mask": half}, "here it is bias, which may be bool"),
+        ({"dropout_p": 0.5}, "rng_state is None: dropout_p needs an int64 array [2], seed and offset"),
+        ({"dropout_p": 1.0}, "dropout_p is 1.0: it must be at least 0 and less than 1"),
+        ({"rng_state": (1, 2)}, "rng_state: requires dropout_p"),
     ]
     for options, message in wrong:
         with pytest.raises((ValueError, TypeError)) as raised:

@@ -116,7 +116,7 @@ def test_a_problem_of_plain_numbers(package: Recorded) -> None:
     """The function that every front end calls in the end."""
     steps = ((1000, 100, 10), (2000, 200, 20), (3000, 300, 30), (4000, 400, 40))
     wanted = package.launch.problem("bf16", 3, (2, 8, 4, 6, 7, 128), steps, True, None, "best", "(BF16, 128)")
-    package.launch.forward(ctypes.addressof(wanted), (16, 32, 48, 64, 80), (0,) * 12, 0x77)
+    package.launch.forward(ctypes.addressof(wanted), (16, 32, 48, 64, 80), package.launch.NO_ARRAYS, 0x77)
     problem, tensors = package.last.problem, package.last.tensors
     assert (problem.dtype, problem.memory, problem.device, problem.d_head) == (BF16, DEVICE_MEMORY, 3, 128)
     assert (problem.batch, problem.heads, problem.kv_heads, problem.seq_q, problem.seq_k) == (2, 8, 4, 6, 7)

@@ -30,8 +30,9 @@ class Case(NamedTuple):
         return f"{sizes} heads {self.q[0].shape[1:]} on {self.k[0].shape[1]} {self.options}"
 
 
-def reference(q: Any, k: Any, v: Any, options: dict[str, Any]) -> tuple[Any, Any]:
-    """O and log-sum-exp [heads, rows] of one sequence in float64."""
+def reference(q: Any, k: Any, v: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """O, log-sum-exp [heads, rows] and the largest score [heads] of one sequence in float64. options["factors"] are
+    those of the weights [heads, rows, keys]."""
     rows, heads, d_head = q.shape
     keys = k.shape[0]
     group = heads // k.shape[1]
@@ -40,6 +41,7 @@ def reference(q: Any, k: Any, v: Any, options: dict[str, Any]) -> tuple[Any, Any
     cap = options.get("softcap")
     if cap:
         s = cap * np.tanh(s / cap)
+    scores = s
     distance = np.arange(keys)[None, :] - (np.arange(rows)[:, None] + keys - rows)  # of key j after the row's own
     bias = options.get("bias")  # [heads or 1, rows or 1, keys]
     if bias is not None:
@@ -52,6 +54,7 @@ def reference(q: Any, k: Any, v: Any, options: dict[str, Any]) -> tuple[Any, Any
     seen &= (distance >= -left) | (left < 0)
     seen &= (distance <= right) | (right < 0)
     s = np.where(seen, s, -np.inf)
+    largest = np.where(s > -np.inf, scores, -np.inf).max(axis=(1, 2), initial=-np.inf)
     sinks = options.get("sinks")
     extra = (
         np.full((heads, rows, 1), -np.inf)
@@ -64,13 +67,16 @@ def reference(q: Any, k: Any, v: Any, options: dict[str, Any]) -> tuple[Any, Any
         p = np.exp(s - np.where(np.isfinite(most), most, 0))
         total = p.sum(axis=2)
         lse = np.where(total > 0, np.log(total) + np.where(np.isfinite(most), most, 0)[:, :, 0], -np.inf)
-        o = np.einsum("hij,jhd->ihd", np.where(total[:, :, None] > 0, p / total[:, :, None], 0)[:, :, :-1], V)
-    return o, lse
+        weights = np.where(total[:, :, None] > 0, p / total[:, :, None], 0)[:, :, :-1]
+        o = np.einsum("hij,jhd->ihd", weights * options.get("factors", 1), V)
+    return o, lse, largest
 
 
-def right(o: Any, lse: Any, expected: tuple[Any, Any]) -> None:
+def right(o: Any, lse: Any, expected: tuple[Any, Any, Any], largest: Any = None) -> None:
     np.testing.assert_allclose(o.astype(float), expected[0], atol=6e-3, rtol=1e-2)
     np.testing.assert_allclose(lse, expected[1], atol=4e-3, rtol=1e-3)
+    if largest is not None:
+        np.testing.assert_allclose(largest, expected[2], atol=1e-3, rtol=1e-3)
 
 
 def sequence(rng: Any, rows: int, heads: int, d_head: int) -> Any:

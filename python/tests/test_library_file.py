@@ -62,10 +62,10 @@ def test_every_function_that_is_called_is_in_the_header(package: Recorded) -> No
 def test_a_library_that_is_too_old(tmp_path: Path, package: Recorded) -> None:
     old = compiled(tmp_path, "-DFAKE_ABI=1")
     with pytest.raises(
-        ImportError, match=rf"{re.escape(str(old))} has ABI 1, and this package needs ABI 9 or newer: build"
+        ImportError, match=rf"{re.escape(str(old))} has ABI 1, and this package needs ABI 10 or newer: build"
     ):
         package.library.load(old)
-    package.library.load(compiled(tmp_path / "new", "-DFAKE_ABI=9"))  # the ABI grows, it does not change
+    package.library.load(compiled(tmp_path / "new", "-DFAKE_ABI=10"))  # the ABI grows, it does not change
 
 
 def test_files_that_are_no_library(tmp_path: Path, package: Recorded) -> None:

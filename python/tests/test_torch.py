@@ -205,7 +205,10 @@ def test_pytorchs_attention_takes_the_kernels_and_keeps_its_own_for_the_rest(mon
         assert agrees(out.transpose(1, 2), expected) and out.stride() == query.stride()
         assert torch.allclose(lse.double(), expected_lse, atol=1e-4)
         assert rest[2:4] == [40, 72]
-        assert registration.forward(None, query, key, value, dropout_p=0.1) == "PyTorch's own"
+        dropped, _, *rest = registration.forward(None, query, key, value, dropout_p=0.1)
+        again = fl.attention(q, k, v, dropout_p=0.1, rng_state=rest[4].view(torch.int64))
+        assert torch.equal(dropped.transpose(1, 2), again) and rest[4].dtype == torch.uint64
+        assert registration.drew(0.1, rest[4]) and not registration.drew(0.1, rest[4].clone())
         odd = [tensor[..., :36].contiguous() for tensor in (query, key, value)]
         assert registration.forward(None, *odd) == "PyTorch's own"
         for error in (_library.EXCEPTIONS[_library.UNAVAILABLE]("too little shared memory"), RuntimeError("failed")):

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed, and make check does without it")
+from test_bias import factors  # noqa: E402
+
 from flashladder import _autograd, _composed  # noqa: E402
 from flashladder import torch as fl  # noqa: E402
 
@@ -57,6 +59,7 @@ def exact(
     sinks: Any = None,
     bias: Any = None,
     alibi_slopes: Any = None,
+    factors: Any = 1,
 ) -> tuple[Any, Any]:
     """O and log-sum-exp [heads, rows] of a sequence [rows, heads, d_head]; a row without keys has O = 0."""
     group = q.shape[1] // k.shape[1]
@@ -75,7 +78,7 @@ def exact(
     of_sinks = [] if sinks is None else [sinks[:, None, None].expand(-1, q.shape[0], 1)]
     lse = torch.cat([scores, *of_sinks], dim=-1).logsumexp(-1)
     p = (scores - lse.clamp(min=-1e30)[..., None]).exp()
-    return torch.einsum("hqk,khd->qhd", p, v), lse
+    return torch.einsum("hqk,khd->qhd", p * factors, v), lse
 
 
 def near(found: Any, expected: Any) -> bool:
@@ -138,6 +141,8 @@ FEATURES: tuple[dict[str, Any], ...] = (
     {"bias": (1, 4, 1, 56), "softcap": 3.0, "sinks": True, "window": (9, 4)},
     {"bias": (3, 1, 40, 56), "dtype": torch.bool, "alibi_slopes": (4,), "deterministic": True},
     {"alibi_slopes": (3, 4), "causal": True, "sinks": True},
+    {"dropout_p": 0.3, "causal": True, "sinks": True, "window": (30, 0)},
+    {"dropout_p": 0.5, "bias": (3, 4, 40, 56), "softcap": 3.0},
 )
 
 
@@ -159,7 +164,10 @@ def test_windows_soft_caps_sinks_biases_and_lengths(
     leaves = [one.requires_grad_() for one in (q, k, v)]
     floats = {"sinks": torch.randn(heads, device=DEVICE) if given.get("sinks") else None}
     floats |= {name: torch.rand(given[name], device=DEVICE) / 2 for name in ("bias", "alibi_slopes") if name in given}
-    known = {name: one for name, one in given.items() if name not in (*floats, "dtype", "deterministic")}
+    known = {name: one for name, one in given.items() if name not in (*floats, "dtype", "deterministic", "dropout_p")}
+    p, state = given.get("dropout_p", 0.0), (5, 2**40 + 7)
+    kept_weights = torch.tensor(factors(state, p, (batch, heads, rows, keys)) if p else 1.0, device=DEVICE)
+    kept_weights = kept_weights.expand(batch, heads, rows, keys)
     if "dtype" in given:
         floats["bias"] = floats["bias"] > 0.2
     options = {**known, **floats, "deterministic": given.get("deterministic"), "return_lse": True}
@@ -167,6 +175,7 @@ def test_windows_soft_caps_sinks_biases_and_lengths(
     weights = torch.randn(batch, heads, rows, device=DEVICE), torch.randn(batch, rows, heads, D_HEAD, device=DEVICE)
     numbers = [torch.tensor(each, dtype=torch.int32, device=DEVICE) for each in used]
     more = {} if lengths is None else {"seqlens_q": numbers[0], "seqlens_k": numbers[1]}
+    more |= {"dropout_p": p, "rng_state": torch.tensor(state, device=DEVICE)} if p else {}
     if packed:
         starts_q, starts_k = starts(*[rows] * batch), starts(*[keys] * batch)
         flat = [one.flatten(0, 1) for one in leaves]
@@ -186,6 +195,7 @@ def test_windows_soft_caps_sinks_biases_and_lengths(
             name: one if one is None or name == "sinks" or one.dim() == 1 else one[b % len(one)]
             for name, one in exacts.items()
         }
+        of_sequence["factors"] = kept_weights[b, :, : used[0][b], : used[1][b]]
         of_o, of_l = exact(*part, **known, **of_sequence)
         some = used[0][b]
         weight, weighted = weights[0][b, :, :some], weights[1][b, :some]
@@ -201,9 +211,8 @@ def test_windows_soft_caps_sinks_biases_and_lengths(
 def floats_of(function: Any) -> list[str]:
     """The arguments that may be floating-point tensors."""
     not_floats = {"cu_", "max_", "seqlens", "block_table", "causal", "scale", "window", "softcap", "deterministic"}
-    names = [
-        name for name in inspect.signature(function).parameters if name not in ("return_lse", "version", "unknown")
-    ]
+    not_floats |= {"return_", "dropout_p", "rng_state", "generator"}
+    names = [name for name in inspect.signature(function).parameters if name not in ("version", "unknown")]
     return [name for name in names if not name.startswith(tuple(not_floats))]
 
 

@@ -178,7 +178,7 @@ def test_sdpa_masks_from_the_first_key_on(package: Recorded, made: Any) -> None:
     ("options", "error", "message"),
     [
         ({"attn_mask": 1, "is_causal": True}, ValueError, "attn_mask and is_causal=True: pass one of them"),
-        ({"dropout_p": 0.1}, NotImplementedError, r"dropout_p is 0\.1: the kernels have no dropout"),
+        ({"dropout_p": 1.0}, ValueError, r"dropout_p is 1\.0: it must be at least 0 and less than 1"),
         ({"enable_gqa": False}, ValueError, "query has 4 heads and key has 2: set enable_gqa=True"),
     ],
 )
@@ -222,7 +222,6 @@ def test_it_hands_the_rest_back(package: Recorded, made: Any, registration: Any)
     calls = package.last.calls
     odd = Tensor((2, 4, 5, 64), "float32", "cuda:1")
     for arrays, options in (
-        ((query, key, value), {"dropout_p": 0.1}),
         ((query, key, value), {"return_debug_mask": True}),
         ((odd, odd, odd), {}),
     ):

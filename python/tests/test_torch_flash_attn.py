@@ -111,6 +111,15 @@ def test_heads_of_v_of_another_size(d_v: int) -> None:
     assert all(near(one, other) for one, other in zip(found, of_exact, strict=True))
 
 
+def test_dropout_of_a_generator_drops_the_same_weights_again() -> None:
+    qkv, generator = random(2, 20, 3, 2, 64), torch.Generator(DEVICE)
+    rows, starts = qkv.flatten(0, 1), int32(0, 20, 40)
+    found = [fa.flash_attn_qkvpacked_func(qkv, 0.5, generator=generator.manual_seed(2)) for _ in range(2)]
+    packed = fa.flash_attn_varlen_qkvpacked_func(rows, starts, 20, 0.5, generator=generator.manual_seed(2))
+    assert torch.equal(*found) and torch.equal(packed.view_as(found[0]), found[0])
+    assert not torch.equal(found[0], fa.flash_attn_qkvpacked_func(qkv, 0.5, generator=generator))
+
+
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_gradients_of_packed_tensors(deterministic: bool) -> None:
     qkv = random(1, 20, 3, 2, 40).requires_grad_()
@@ -229,7 +238,8 @@ Q, CACHE = (torch.zeros(1, rows, 2, 64, dtype=BF16, device=DEVICE) for rows in (
 ROTARY = torch.zeros(32, 64, device=DEVICE)
 # Arguments of flash_attn_func, and of flash_attn_with_kvcache from "cache" on.
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"dropout_p": 0.1}, NotImplementedError, "dropout_p is 0.1: there is no dropout; call model.eval()"),
+    ({"dropout_p": 1.0}, ValueError, "dropout_p is 1.0: it must be at least 0 and less than 1"),
+    ({"generator": 3}, TypeError, "generator is int: a torch.Generator is needed, or None"),
     ({"alibi_slopes": Q}, ValueError, "alibi_slopes is bfloat16: float32 is needed"),
     ({"qv": Q}, NotImplementedError, "qv is torch.Tensor: scores have no second product; concatenate"),
     (

@@ -61,7 +61,6 @@ def test_whether_a_layer_is_causal(package: Recorded, made: Any, module: Any, as
         ({"mask": Tensor((2, 7), "bool")}, r'mask of the shape \(2, 7\) for 7 keys .*"sdpa" serves it'),
         ({"mask": Tensor((2, 1, 5, 6), "int32")}, r'mask of the shape \(2, 1, 5, 6\) for 7 keys .*"sdpa" serves it'),
         ({"sliding_window": 6, "is_causal": False}, "a sliding window of 6 over 7 keys, without a causal mask"),
-        ({"dropout": 0.1}, r"dropout of 0\.1 is not served; call model.eval\(\)"),
         ({"output_attentions": True}, 'output_attentions=True is not served; attn_implementation="eager" serves it'),
         ({"position_bias": 1}, r"position_bias \(a bias of the scores\)"),
         ({"head_mask": 1}, r"head_mask \(a mask of heads\)"),

@@ -34,7 +34,7 @@ def e4m3(*shape: int) -> Any:
 Q, K = half(2, 3, 4, 64), half(2, 5, 2, 64)
 PAGES, TABLE, LENGTHS = half(4, 16, 2, 64), int32([0], [1]), int32(5, 4)
 OPTIONS: dict[str, Any] = {"causal": True, "scale": 0.5, "window": (3, 0), "softcap": 2.0, "deterministic": True}
-OPTIONS |= {"return_lse": False, "version": "best"}
+OPTIONS |= {"return_lse": False, "version": "best", "return_max_logits": False, "dropout_p": 0.0}
 OFFSETS: dict[str, Any] = {"cu_seqlens_q": int32(0, 3, 6), "max_seqlen_q": 3, "max_seqlen_k": 5}
 PACKED = {"q": half(6, 4, 64), "k": half(10, 2, 64), "v": half(10, 2, 64), "cu_seqlens_k": int32(0, 5, 10)} | OFFSETS
 LONGER = {"q": "axis 1"}  # sequences may have any number of queries
@@ -49,7 +49,8 @@ CASES: dict[str, tuple[Function, dict[str, Any], dict[str, str]]] = {
     ),
     "biases": (
         flashladder.attention,
-        {"q": Q, "k": K, "v": K, "bias": half(2, 4, 3, 5), "alibi_slopes": ones(2, 4)},
+        {"q": Q, "k": K, "v": K, "bias": half(2, 4, 3, 5), "alibi_slopes": ones(2, 4)}
+        | {"dropout_p": 0.5, "rng_state": np.array([1, 2], np.int64)},
         {"alibi_slopes": "dimensions", "bias": "dimensions"},
     ),
     "packed": (
