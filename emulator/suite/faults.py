@@ -52,6 +52,7 @@ FAULTS = [
     Fault("maximum_scratch", "race", "another thread", 128, "out:f32:256 buf:f32:256:ramp"),
     Fault("sum_over_maximum", "race", "another thread read", 128, "out:f32:128 buf:f32:128:ramp"),
     Fault("cleared_sums", "race", "another thread", 128, "out:f32:128 buf:f32:128:ramp"),
+    Fault("early_commit", "race", "another thread wrote", 64, "out:u32:64 buf:u32:64:ramp"),
     Fault("warp_list", "race", "within a warp", 32, "out:u32:32 buf:u32:32:ramp"),
     Fault("scales_behind", "race", "within a warp", 32, "out:u32:18 buf:u32:16:ramp"),
     Fault("leader_rewrites", "race", "another thread", 64, "out:u32:64"),

@@ -313,6 +313,35 @@ __device__ void cleared_sums(float *out, const float *in) {
 }
 FAULT(cleared_sums, (float *out, const float *in), out, in)
 
+/* A warp copies two stages and tells another when each is full; a wait for all but two groups waits for none. */
+template <bool repaired>
+__device__ void early_commit(uint32_t *out, const uint32_t *in) {
+    __shared__ uint32_t stages[2][32];
+    __shared__ uint64_t full[2];
+    const uint32_t lane = threadIdx.x % 32;
+    if (threadIdx.x == 0)
+        for (int stage = 0; stage < 2; stage++) mbarrier_init(&full[stage], 32);
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        for (int stage = 0; stage < 2; stage++) {
+            asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(&stages[stage][lane])),
+                         "l"(in + 32 * stage + lane)
+                         : "memory");
+            asm volatile("cp.async.commit_group;" ::: "memory");
+        }
+        asm volatile("cp.async.wait_group %0;" ::"n"(repaired ? 1 : 2) : "memory");
+        mbarrier_arrive(&full[0]);
+        asm volatile("cp.async.wait_group 0;" ::: "memory");
+        mbarrier_arrive(&full[1]);
+    } else {
+        for (int stage = 0; stage < 2; stage++) {
+            mbarrier_wait(&full[stage], 0);
+            out[32 * stage + lane] = stages[stage][lane];
+        }
+    }
+}
+FAULT(early_commit, (uint32_t *out, const uint32_t *in), out, in)
+
 /* A warp lists what it finds in shared memory, and then other lanes read the list. */
 template <bool repaired>
 __device__ void warp_list(uint32_t *out, const uint32_t *in) {
