@@ -53,6 +53,18 @@ def test_what_each_instruction_is_needed_for(tmp_path: Path, capsys: pytest.Capt
     ]
 
 
+def test_bits_that_a_seed_changes_are_not_compared(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(ptx: Path, seed: int) -> redundant.Outcome:
+        text = ptx.read_text()
+        return redundant.Outcome("trap" in text or text.count("bar.sync") < 1, "", "", bytes([seed]))
+
+    monkeypatch.setattr(redundant, "run_of_version", lambda *_: (KERNEL, "reversed", run))
+    assert main(["redundant", "--csv", "b03"]) == 0
+    assert [line.split(",")[-1] for line in capsys.readouterr().out.splitlines()[1:]] == ["no run needs it"] * 3
+
+
 def test_a_wait_for_an_mbarrier_continues_without_it() -> None:
     asks = "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%r1], %r2; @p bra D; }"
     text = f".visible .entry k()\n{{\n  {asks}\nD: ret;\n}}\n"
