@@ -14,6 +14,17 @@ typedef struct attention_config {
 #include "common/attention_fields.h"
 } attention_config;
 
+/* Elements of a row of V and O. */
+FL_CONFIG_FN int attention_d_head_v(const attention_config *config) {
+    return config->d_head_v ? config->d_head_v : config->d_head;
+}
+
+/* Warps, of different warpgroups with wgmma, that share rows: each has a part of the columns of V and O. */
+FL_CONFIG_FN int attention_V_parts(const attention_config *config) {
+    const int rows = 16 * config->n_warps;
+    return rows > config->B_r ? rows / config->B_r : 1;
+}
+
 /* With wgmma a warpgroup at the front copies the blocks. */
 FL_CONFIG_FN int attention_threads(const attention_config *config) {
     return 32 * (config->n_warps + (config->instruction == WGMMA ? 4 : 0));
@@ -21,12 +32,16 @@ FL_CONFIG_FN int attention_threads(const attention_config *config) {
 
 /* Bytes of dynamic shared memory: the rings of K and V, and Q, whose space O reuses. With mma_sync rows have 16 bytes
  * of padding, and each stage two mbarriers. With wgmma and d_head up to 128 there are two Q blocks and O has a space of
- * its own; blocks begin at multiples of 1024 bytes, and 1024 bytes hold all mbarriers. */
+ * its own; blocks begin at multiples of 1024 bytes, and 1024 bytes hold all mbarriers. Warpgroups that share rows
+ * exchange a block of S, in fp32, each. */
 FL_CONFIG_FN int attention_smem_bytes(const attention_config *config) {
     const bool wgmma = config->instruction == WGMMA;
-    const int Q_rows = config->B_r * (wgmma && config->d_head <= 128 ? 3 : 1);
-    const int rows = (Q_rows + 2 * config->B_c * config->stages) * (config->d_head * 2 + (wgmma ? 0 : 16));
-    return wgmma ? 1024 + rows + 1024 : rows + 16 * config->stages;
+    const int padding = wgmma ? 0 : 16, Q_rows = config->B_r * (wgmma && config->d_head <= 128 ? 3 : 1);
+    const int keys = config->B_c * config->stages, parts = attention_V_parts(config);
+    const int rows =
+        (Q_rows + keys) * (config->d_head * 2 + padding) + keys * (attention_d_head_v(config) * 2 + padding);
+    const int exchanged = parts > 1 ? parts * config->B_r * config->B_c * 4 : 0;
+    return wgmma ? 1024 + rows + exchanged + 1024 : rows + 16 * config->stages;
 }
 
 /* Persistent CTAs: at most one per multiprocessor. With mma_sync a Q block may be split into n_warps slices. */

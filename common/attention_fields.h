@@ -20,12 +20,15 @@ FIELD(bool, packs, "pack",
       "with serve and wgmma: a Q block may have the queries of all heads that share a KV head; mma_sync needs no flag")
 FIELD(bool, extended, "extend",
       "with serve: shorter rows than d_head, a bias, and with wgmma pages or a soft cap, as a launch asks")
+FIELD(int, d_head_v, "dv_N",
+      "with extend: elements of a row of V and O, of which each of the warps that share rows has a part; 0 is d_head")
 
-RULE(d_head, cfg.d_head >= 16 && cfg.d_head <= 256 && cfg.d_head % 16 == 0, "must be a multiple of 16 up to 256")
+RULE(d_head, cfg.d_head >= 16 && cfg.d_head <= 576 && cfg.d_head % 16 == 0, "must be a multiple of 16 up to 576")
 RULE(B_r, cfg.B_r >= 16 && cfg.B_r <= 65536, "must be from 16 to 65536")
 RULE(B_c, cfg.B_c >= 16 && cfg.B_c <= 256 && cfg.B_c % 16 == 0, "must be a multiple of 16 up to 256")
 RULE(n_warps, cfg.n_warps >= 1 && cfg.n_warps <= 32, "must be from 1 to 32")
-RULE(B_r, cfg.B_r % (16 * cfg.n_warps) == 0, "must be a multiple of 16 rows for each warp")
+RULE(B_r, cfg.B_r % (16 * cfg.n_warps) == 0 || (cfg.d_head_v > 0 && 16 * cfg.n_warps % cfg.B_r == 0),
+     "must be a multiple of 16 rows for each warp; with dv several warps may share 16 rows")
 RULE(stages, cfg.stages >= 2, "must be at least 2: one block is copied while another is read")
 RULE(exp_columns, cfg.exp_columns % 8 == 0, "must be 0 or a multiple of 8, the columns of one tile of S")
 RULE(ping_pong, !cfg.ping_pong || cfg.instruction == WGMMA, "must be off with mma_sync: its warps go at their own pace")
@@ -39,6 +42,10 @@ RULE(extended, !cfg.extended || cfg.serves, "must be off without serve: serving_
 RULE(extended, !cfg.extended || !(cfg.cap || cfg.paged_kv || cfg.packs),
      "must be off with cap, pages and pack: it reads the cap and the table at run time")
 RULE(packs, !cfg.packs || cfg.instruction == WGMMA, "must be off with mma_sync: with serve it always packs")
+
+RULE(d_head_v, cfg.d_head_v == 0 || cfg.extended,
+     "must be off without extend: extended_args have the number of elements")
+RULE(d_head_v, cfg.d_head_v >= 0 && cfg.d_head_v <= 512 && cfg.d_head_v % 64 == 0, "must be a multiple of 64 up to 512")
 
 HAS(ANY_LENGTH, true)
 HAS(CAUSAL, true)

@@ -40,6 +40,20 @@ FL_WGMMA_32(f16, "f16")
 FL_WGMMA_32(bf16, "bf16")
 #undef FL_WGMMA_32
 
+/* wgmma_m64n32k16_f16(d, a, b, accumulate): a and b are descriptors of K-major matrices. */
+#define FL_WGMMA_32(type, ptx_type)                                                                                    \
+    __device__ __forceinline__ void wgmma_m64n32k16_##type(float (&d)[4][4], uint64_t a, uint64_t b, int accumulate) { \
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %18, 0; "                                                         \
+                     "wgmma.mma_async.sync.aligned.m64n32k16.f32." ptx_type "." ptx_type                               \
+                     " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "                       \
+                     "%16, %17, p, 1, 1, 0, 0; }"                                                                      \
+                     : FL_TILES_4(d, 0)                                                                                \
+                     : "l"(a), "l"(b), "r"(accumulate));                                                               \
+    }
+FL_WGMMA_32(f16, "f16")
+FL_WGMMA_32(bf16, "bf16")
+#undef FL_WGMMA_32
+
 template <int pending>
 __device__ __forceinline__ void wgmma_wait_group(float (&d)[4][4]) {
     asm volatile("wgmma.wait_group.sync.aligned %16;" : FL_TILES_4(d, 0) : "n"(pending) : "memory");

@@ -50,8 +50,8 @@ typedef struct serving_args {
     const float *Q_scales;            /* [heads]: scales of an e4m3 Q */
     const float *O_scales;            /* [heads]: scales of O with O_e4m3 */
     int32_t O_e4m3; /* attention/fp8: O is e4m3, strides count bytes; 0: of the configuration's dtype */
-    int32_t d_head; /* kernels with the field `extended`: elements of a row, a multiple of 8 up to the configuration's;
-                       missing columns of Q, K and V are zeros, and those of O are not written */
+    int32_t d_head; /* kernels with the field `extended`: elements of a row of Q and K, a multiple of 8 up to the
+                       configuration's; missing columns are zeros */
 } serving_args;
 
 static_assert(sizeof(serving_args) == 320, "tensor maps follow it without padding");
@@ -75,7 +75,8 @@ typedef struct extended_args {
     int64_t alibi_batch_stride;
     int32_t bias_type;  /* enum bias_type */
     int32_t bias_pairs; /* not 0: two keys are one aligned load, because the address and all strides are even */
-    int64_t unused;
+    int32_t d_head_v;   /* elements of a row of V and O, like d_head; missing columns of O are not written */
+    int32_t unused;
     float
         *max_logits; /* [batch, heads], -infinity before the launch: the largest score of each sequence and head, after
                         the scale and the cap and before biases, of the keys that a row attends to; NULL: not wanted */

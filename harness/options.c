@@ -514,6 +514,7 @@ void options_problem_at(const struct options *options, bool gpu, int64_t i, cons
         problem->batch = options->tokens ? options->tokens / problem->seq_q : gpu ? problem_default_batch(longest) : 1;
     }
     problem->d_head = config->d_head;
+    if (config_d_head_v(config) != config->d_head) problem->d_head_v = config_d_head_v(config);
     problem->dtype = config->dtype;
     problem->dist = options->dist;
     problem->seed = (uint64_t)options->seed;

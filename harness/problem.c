@@ -46,7 +46,7 @@ static const struct {
               FIELD(sinks),       FIELD(page_rows),    FIELD(split_keys),
               FIELD(cache_e4m3),  FIELD(e4m3),         FIELD(e4m3_serves),
               FIELD(descale),     FIELD(transposed_V), FIELD(rounded_sums_of_P),
-              FIELD(summed_keys)};
+              FIELD(summed_keys), FIELD(d_head_v)};
 
 bool problem_equal(const struct problem *a, const struct problem *b) {
     for (size_t i = 0; i < sizeof FIELDS / sizeof *FIELDS; i++)
@@ -67,8 +67,14 @@ int64_t problem_heads(const struct problem *problem, enum tensor tensor) {
     return of_keys(tensor) ? problem->KV_heads : problem->heads;
 }
 
+int problem_d_head(const struct problem *problem, enum tensor tensor) {
+    const bool of_V = tensor == TENSOR_V || tensor == TENSOR_O;
+    return of_V && problem->d_head_v ? problem->d_head_v : problem->d_head;
+}
+
 int64_t problem_elements(const struct problem *problem, enum tensor tensor) {
-    return problem->batch * problem_heads(problem, tensor) * problem_rows(problem, tensor) * problem->d_head;
+    return problem->batch * problem_heads(problem, tensor) * problem_rows(problem, tensor) *
+           problem_d_head(problem, tensor);
 }
 
 int64_t problem_bytes(const struct problem *problem, enum tensor tensor) {
@@ -114,7 +120,8 @@ int64_t problem_device_lse_bytes(const struct problem *problem) {
 
 int64_t problem_row_offset(const struct problem *problem, enum tensor tensor, int64_t batch, int64_t head,
                            int64_t row) {
-    return ((batch * problem_rows(problem, tensor) + row) * problem_heads(problem, tensor) + head) * problem->d_head;
+    return ((batch * problem_rows(problem, tensor) + row) * problem_heads(problem, tensor) + head) *
+           problem_d_head(problem, tensor);
 }
 
 /* Rows of the pages up to the one in which a sequence ends. */
@@ -159,7 +166,7 @@ float problem_cache_scale(const struct problem *problem, enum tensor tensor, int
 
 tensor_strides problem_strides(const struct problem *problem, enum tensor tensor) {
     const int64_t rows = is_paged(problem, tensor) ? problem->page_rows : problem_rows(problem, tensor),
-                  heads = problem_heads(problem, tensor), d_head = problem->d_head;
+                  heads = problem_heads(problem, tensor), d_head = problem_d_head(problem, tensor);
     const int64_t step = 16 / element_bytes(problem, tensor);
     const int64_t gap = problem->layout == LAYOUT_PADDED ? step * (1 + (int64_t)tensor) : 0; /* 16 bytes and more */
     if (problem->layout == LAYOUT_BHSD)
@@ -175,11 +182,11 @@ int64_t problem_device_bytes(const struct problem *problem, enum tensor tensor) 
     const bool paged = is_paged(problem, tensor);
     if (problem->layout == LAYOUT_PACKED && !paged)
         return bytes * problem_rows_before(problem, tensor, problem->batch) * problem_heads(problem, tensor) *
-               problem->d_head;
+               problem_d_head(problem, tensor);
     const int64_t samples = paged ? problem_pages(problem) : problem->batch;
     const int64_t rows = paged ? problem->page_rows : problem_rows(problem, tensor);
     return bytes * ((samples - 1) * strides.batch + (rows - 1) * strides.seq +
-                    (problem_heads(problem, tensor) - 1) * strides.head + problem->d_head);
+                    (problem_heads(problem, tensor) - 1) * strides.head + problem_d_head(problem, tensor));
 }
 
 struct key_span problem_seen_keys(const struct problem *problem, int64_t batch, int64_t row) {
@@ -226,8 +233,9 @@ static double all_pairs(const struct problem *problem) {
 }
 
 double problem_flop(const struct problem *problem) {
-    const double products = problem->backward ? 5 : 2;
-    return 2 * products * (double)problem->heads * all_pairs(problem) * problem->d_head;
+    const double of_K = problem->backward ? 3 : 1, of_V = problem->backward ? 2 : 1; /* products */
+    return 2 * (double)problem->heads * all_pairs(problem) *
+           (of_K * problem->d_head + of_V * problem_d_head(problem, TENSOR_V));
 }
 
 double problem_attn_flop(const struct problem *problem) {
@@ -492,7 +500,7 @@ static enum status check_no_descale(const struct problem *problem, struct failur
 
 enum status problem_check(const struct problem *problem, const struct kernel_config *config, struct failure *failure) {
     enum status status;
-    if (!config_fits(config, problem->d_head))
+    if (!config_fits(config, problem->d_head, problem_d_head(problem, TENSOR_V)))
         return fail(failure, STATUS_USAGE, "--d-head %d: must be %s%d, the head size of the config", problem->d_head,
                     config_has(config, EXTENDED) ? "a multiple of 8 up to " : "", config->d_head);
     if ((status = check_sizes(problem, failure))) return status;

@@ -32,6 +32,7 @@ enum layout {
 struct problem {
     int64_t batch, heads, KV_heads, seq_q, seq_k;
     int d_head;
+    int d_head_v; /* elements of a row of V and O; 0: d_head */
     enum dtype dtype;
     enum distribution dist;
     uint64_t seed;
@@ -84,6 +85,7 @@ int64_t problem_rows(const struct problem *problem, enum tensor tensor);
 int64_t problem_heads(const struct problem *problem, enum tensor tensor);
 
 /* Elements and bytes of one tensor on the host, and of all four. */
+int problem_d_head(const struct problem *problem, enum tensor tensor);
 int64_t problem_elements(const struct problem *problem, enum tensor tensor);
 int64_t problem_bytes(const struct problem *problem, enum tensor tensor);
 int64_t problem_all_bytes(const struct problem *problem);

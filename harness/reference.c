@@ -14,7 +14,7 @@
 #define FOR_EACH_VECTOR_WIDTH
 #endif
 
-enum { KEYS = 32 };    /* of one block: MAX_D_HEAD * KEYS doubles are 64 KB */
+enum { KEYS = 32 };    /* of one block: 256 * KEYS doubles are 64 KB */
 enum { COLUMNS = 16 }; /* of a step: every d_head is a multiple */
 
 struct reference_scratch {
@@ -141,11 +141,12 @@ static struct factors factors_of(const struct problem *problem, int64_t KV_head)
 void reference_rows(const struct inputs *inputs, int64_t batch, int64_t head, const int64_t *rows, int n_rows,
                     struct reference_row *results, struct reference_scratch *scratch) {
     const struct problem *problem = &inputs->problem;
-    const int d_head = problem->d_head;
-    const int64_t seq_k = problem->seq_k, stride = problem->KV_heads * d_head;
-    const int64_t start = problem_row_offset(problem, TENSOR_K, batch, head / (problem->heads / problem->KV_heads), 0);
-    const uint16_t *K = inputs->tensors[TENSOR_K] + start, *V = inputs->tensors[TENSOR_V] + start;
-    const struct factors factors = factors_of(problem, head / (problem->heads / problem->KV_heads));
+    const int d_head = problem->d_head, d_head_v = problem_d_head(problem, TENSOR_V);
+    const int64_t seq_k = problem->seq_k, stride = problem->KV_heads * d_head, V_stride = problem->KV_heads * d_head_v;
+    const int64_t KV_head = head / (problem->heads / problem->KV_heads);
+    const uint16_t *K = inputs->tensors[TENSOR_K] + problem_row_offset(problem, TENSOR_K, batch, KV_head, 0),
+                   *V = inputs->tensors[TENSOR_V] + problem_row_offset(problem, TENSOR_V, batch, KV_head, 0);
+    const struct factors factors = factors_of(problem, KV_head);
     struct key_span seen[MAX_REFERENCE_ROWS];
     int64_t end = 0, begin = INT64_MAX;
     memset(results, 0, (size_t)n_rows * sizeof *results);
@@ -179,8 +180,8 @@ void reference_rows(const struct inputs *inputs, int64_t batch, int64_t head, co
     for (int64_t first = begin; first < end; first += KEYS) {
         const int n = before_in_block(end, first);
         for (int j = 0; j < n; j++) {
-            widen_row(V + (first + j) * stride, d_head, problem->dtype, scratch->values[j]);
-            for (int c = 0; c < d_head; c++) scratch->values[j][c] *= factors.of_V;
+            widen_row(V + (first + j) * V_stride, d_head_v, problem->dtype, scratch->values[j]);
+            for (int c = 0; c < d_head_v; c++) scratch->values[j][c] *= factors.of_V;
         }
         for (int i = 0; i < n_rows; i++) {
             const int skipped = before_in_block(seen[i].first, first);
@@ -188,8 +189,8 @@ void reference_rows(const struct inputs *inputs, int64_t batch, int64_t head, co
             const double *const p = scratch->scores + i * seq_k + first + skipped;
             double weight_before[MAX_D_HEAD];
             memcpy(weight_before, results[i].weight, sizeof weight_before);
-            weigh_block(p, keys, d_head, scratch->values + skipped, results[i].output, results[i].weight);
-            if (problem->e4m3) add_sums(&results[i], p, keys, d_head, scratch->values + skipped, weight_before);
+            weigh_block(p, keys, d_head_v, scratch->values + skipped, results[i].output, results[i].weight);
+            if (problem->e4m3) add_sums(&results[i], p, keys, d_head_v, scratch->values + skipped, weight_before);
         }
     }
 }

@@ -76,7 +76,7 @@ static void spread_bytes(const struct rows *rows, const uint16_t *contiguous, ui
 
 void tensor_spread(const struct problem *problem, enum tensor tensor, const uint16_t *contiguous, uint16_t *memory) {
     const struct rows rows = rows_of(problem, tensor);
-    const int64_t d_head = problem->d_head;
+    const int64_t d_head = problem_d_head(problem, tensor);
     if (problem->e4m3 && !problem->e4m3_serves) {
         e4m3_spread(problem, tensor, contiguous, (uint8_t *)memory);
         return;
@@ -98,7 +98,7 @@ void tensor_spread(const struct problem *problem, enum tensor tensor, const uint
 
 int64_t tensor_gather(const struct problem *problem, enum tensor tensor, const uint16_t *memory, uint16_t *contiguous) {
     const struct rows rows = rows_of(problem, tensor);
-    const int64_t d_head = problem->d_head, elements = problem_device_bytes(problem, tensor) / 2;
+    const int64_t d_head = problem_d_head(problem, tensor), elements = problem_device_bytes(problem, tensor) / 2;
     const uint16_t unused = problem->backward ? 0 : POISON; /* a pass sets gradients of unused rows to 0 */
     int64_t written = 0, written_in_rows = 0;
     if (tensor_is_contiguous(problem)) {

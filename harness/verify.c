@@ -108,7 +108,7 @@ static void compare_row(const struct check *check, int64_t batch, int64_t head, 
     const double roundoff = problem->dtype == FP16 ? 0x1p-11 : 0x1p-8, share = 1 + 0.05 * growth(problem);
     const uint16_t *got = check->output->O + problem_row_offset(problem, TENSOR_O, batch, head, row);
     part->rows++;
-    for (int column = 0; column < problem->d_head; column++) {
+    for (int column = 0; column < problem_d_head(problem, TENSOR_V); column++) {
         const double expected = reference->output[column];
         const double bound = problem->e4m3 ? e4m3_O_bound(problem, reference, column)
                                            : roundoff * (reference->weight[column] + fabs(expected)) * share + 1e-6;

@@ -130,11 +130,11 @@ typedef struct fl_problem {
     int32_t kv_heads;      /* of K and V; heads must be a multiple of it */
     int32_t seq_q;         /* rows of Q and O per sequence and head, 0 to 2^30; 0: the call does nothing */
     int32_t seq_k;         /* rows of K and V per sequence and head, 0 to 2^30; 0: O = 0 and log-sum-exp = -infinity */
-    int32_t d_head;        /* elements of a row: a multiple of 8 up to 256 */
+    int32_t d_head;        /* elements of a row of Q and K: a multiple of 8 up to 576 */
     int32_t causal;        /* 1: the causal mask, aligned to the bottom right; 0: none */
     float scale;           /* positive factor of the scores; 0: 1 / sqrt(d_head) */
     int32_t unused;        /* 0 */
-    fl_strides q, k, v, o; /* all three 0: contiguous [batch, seq, heads, d_head] */
+    fl_strides q, k, v, o; /* all three 0: contiguous [batch, seq, heads, d_head], V and O with d_head_v */
 
     /* Since FL_ABI 3. No kernel supports all of these fields together; fl_error() states which supports which. */
     uint32_t arrays;           /* bits of fl_array: the arrays of fl_tensors that the call passes */
@@ -166,17 +166,18 @@ typedef struct fl_problem {
     int32_t bias_dtype; /* since FL_ABI 9, with FL_BIAS: fl_bias; 0: no bias */
     int32_t alibi_batch; /* with FL_ALIBI_SLOPES: stride of sequences, which is heads; 0: all have the same slopes */
     fl_strides bias;     /* with FL_BIAS: 0 or positive; 0 repeats the rows. The elements of a row are contiguous */
-    float dropout_p; /* since FL_ABI 10: probability, from 0 and less than 1, with which a weight becomes 0; the others
-                        are divided by 1 - dropout_p, and log-sum-exp has all. Kernels round it to a multiple of 2^-14.
-                        It has no fl_backward() */
-    int32_t unused3; /* 0 */
+    float dropout_p;  /* since FL_ABI 10: probability, from 0 and less than 1, with which a weight becomes 0; the others
+                         are divided by 1 - dropout_p, and log-sum-exp has all. Kernels round it to a multiple of 2^-14.
+                         It has no fl_backward() */
+    int32_t d_head_v; /* elements of a row of V and O, a multiple of 8 up to 512; 0: d_head. Another number than d_head
+                         has no fl_backward() and no e4m3 */
     int64_t rng_seed, rng_offset; /* of dropout without FL_RNG_STATE. With the same seed and offset the same weights are
                                      dropped, whatever the kernel (kernels/attention/dropout.cuh) */
 } fl_problem;
 
 /* Addresses of a call. Q and O hold batch x seq_q x heads rows, K and V batch x seq_k x kv_heads rows; O must not
- * overlap another tensor. Device addresses are multiples of 16 bytes on the GPU of the call. Managed memory counts as
- * device memory, but host memory that the GPU can access does not. */
+ * overlap another tensor, but V may be a part of the rows of K. Device addresses are multiples of 16 bytes on the GPU
+ * of the call. Managed memory counts as device memory, but host memory that the GPU can access does not. */
 typedef struct fl_tensors {
     size_t size;           /* sizeof(fl_tensors) */
     const void *q, *k, *v; /* element 0 of each; k and v may be NULL if seq_k is 0 */

@@ -63,8 +63,12 @@ int64_t call_heads(const struct call *call, enum tensor tensor) {
     return of_keys(tensor) ? call->problem.kv_heads : call->problem.heads;
 }
 
+int64_t call_d_head(const struct call *call, enum tensor tensor) {
+    return tensor == TENSOR_V || tensor == TENSOR_O ? call->problem.d_head_v : call->problem.d_head;
+}
+
 int64_t call_elements(const struct call *call, enum tensor tensor) {
-    return call_samples(call, tensor) * call_rows(call, tensor) * call_heads(call, tensor) * call->problem.d_head;
+    return call_samples(call, tensor) * call_rows(call, tensor) * call_heads(call, tensor) * call_d_head(call, tensor);
 }
 
 size_t call_element_bytes(const struct call *call, enum tensor tensor) {
@@ -107,17 +111,13 @@ static fl_status check_sizes(const fl_problem *problem, struct failure *failure)
     const struct {
         const char *name;
         int64_t value, least, most;
-    } sizes[] = {{"dtype", problem->dtype, FL_FP16, FL_BF16},
-                 {"memory", problem->memory, FL_DEVICE_MEMORY, FL_HOST_MEMORY},
-                 {"device", problem->device, -1, INT32_MAX},
-                 {"batch", problem->batch, 0, 65535},
-                 {"heads", problem->heads, 1, 65535},
-                 {"kv_heads", problem->kv_heads, 1, 65535},
-                 {"seq_q", problem->seq_q, 0, 1 << 30},
-                 {"seq_k", problem->seq_k, 0, 1 << 30},
-                 {"d_head", problem->d_head, 1, 65536},
-                 {"causal", problem->causal, 0, 1},
-                 {"unused", problem->unused, 0, 0}};
+    } sizes[] = {
+        {"dtype", problem->dtype, FL_FP16, FL_BF16}, {"memory", problem->memory, FL_DEVICE_MEMORY, FL_HOST_MEMORY},
+        {"device", problem->device, -1, INT32_MAX},  {"batch", problem->batch, 0, 65535},
+        {"heads", problem->heads, 1, 65535},         {"kv_heads", problem->kv_heads, 1, 65535},
+        {"seq_q", problem->seq_q, 0, 1 << 30},       {"seq_k", problem->seq_k, 0, 1 << 30},
+        {"d_head", problem->d_head, 1, 65536},       {"d_head_v", problem->d_head_v, 0, 65536},
+        {"causal", problem->causal, 0, 1},           {"unused", problem->unused, 0, 0}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i].value < sizes[i].least || sizes[i].value > sizes[i].most)
             return refuse(failure, FL_INVALID, "%s %" PRId64 ": must be from %" PRId64 " to %" PRId64, sizes[i].name,
@@ -139,7 +139,7 @@ static fl_status check_extent(const struct call *call, enum tensor tensor, struc
     const tensor_strides strides = call_strides(call, tensor);
     const int64_t samples = call_samples(call, tensor);
     const int64_t steps[] = {strides.batch, strides.seq, strides.head}, sizes[] = {samples, rows, heads};
-    int64_t elements = call->problem.d_head, span = call->problem.d_head;
+    int64_t elements = call_d_head(call, tensor), span = elements;
     for (int i = 0; i < 3; i++) {
         if (__builtin_mul_overflow(elements, sizes[i], &elements)) elements = INT64_MAX;
         int64_t step;
@@ -151,7 +151,7 @@ static fl_status check_extent(const struct call *call, enum tensor tensor, struc
         return refuse(failure, FL_INVALID,
                       "%s: batch %" PRId64 " x heads %" PRId64 " x seq %" PRId64
                       " x d_head %d: the product must be at most %" PRId64 " elements",
-                      NAMES[tensor], samples, heads, rows, call->problem.d_head, most_elements);
+                      NAMES[tensor], samples, heads, rows, (int)call_d_head(call, tensor), most_elements);
     if (span > most_span)
         return refuse(failure, FL_INVALID,
                       "%s.batch, seq, head %" PRId64 ", %" PRId64 ", %" PRId64
@@ -194,7 +194,7 @@ fl_status call_check_addresses(const struct named_address *all, size_t count, si
 /* Fill in the strides of a tensor; those that are not read, and all of one without elements, become contiguous ones. */
 static fl_status complete_strides(struct call *call, enum tensor tensor, struct failure *failure) {
     fl_strides *const strides = strides_field(call, tensor);
-    const int64_t heads = call_heads(call, tensor), rows = call_rows(call, tensor), d_head = call->problem.d_head;
+    const int64_t heads = call_heads(call, tensor), rows = call_rows(call, tensor), d_head = call_d_head(call, tensor);
     const fl_strides contiguous = {rows * heads * d_head, heads * d_head, d_head};
     const bool host = call->problem.memory == FL_HOST_MEMORY;
     const int unit = 16 / (int)call_element_bytes(call, tensor);
@@ -232,6 +232,7 @@ fl_status call_read(const fl_problem *problem, struct call *call, struct failure
     fl_status status =
         read_struct(problem, &call->problem, sizeof call->problem, offsetof(fl_problem, arrays), "problem", failure);
     if (status || (status = check_sizes(&call->problem, failure))) return status;
+    if (!call->problem.d_head_v) call->problem.d_head_v = call->problem.d_head;
     if ((status = serving_check(&call->problem, failure))) return status;
     for (int t = 0; t < N_TENSORS; t++)
         if ((status = complete_strides(call, (enum tensor)t, failure))) return status;
@@ -286,7 +287,7 @@ fl_status call_read_tensors(const fl_tensors *tensors, struct call *call, struct
 }
 
 static tensor_strides contiguous_strides(const struct call *call, enum tensor tensor) {
-    const int64_t heads = call_heads(call, tensor), d_head = call->problem.d_head;
+    const int64_t heads = call_heads(call, tensor), d_head = call_d_head(call, tensor);
     return (tensor_strides){call_rows(call, tensor) * heads * d_head, heads * d_head, d_head};
 }
 
@@ -305,7 +306,7 @@ static int64_t row_at(const struct call *call, enum tensor tensor, int64_t i) {
 }
 
 void call_pack(const struct call *call, enum tensor tensor, void *contiguous) {
-    const int64_t d_head = call->problem.d_head, n_rows = call_elements(call, tensor) / d_head;
+    const int64_t d_head = call_d_head(call, tensor), n_rows = call_elements(call, tensor) / d_head;
     const int64_t bytes = (int64_t)call_element_bytes(call, tensor);
     const char *const from = call_address(call, tensor);
     for (int64_t i = 0; i < n_rows; i++)
@@ -314,7 +315,7 @@ void call_pack(const struct call *call, enum tensor tensor, void *contiguous) {
 }
 
 void call_unpack(const struct call *call, const void *contiguous) {
-    const int64_t d_head = call->problem.d_head, n_rows = call_elements(call, TENSOR_O) / d_head;
+    const int64_t d_head = call_d_head(call, TENSOR_O), n_rows = call_elements(call, TENSOR_O) / d_head;
     const int64_t bytes = (int64_t)call_element_bytes(call, TENSOR_O);
     char *const to = call->tensors.o;
     for (int64_t i = 0; i < n_rows; i++)
@@ -323,7 +324,7 @@ void call_unpack(const struct call *call, const void *contiguous) {
 }
 
 void call_clear(const struct call *call) {
-    const int64_t d_head = call->problem.d_head, n_rows = call_elements(call, TENSOR_O) / d_head;
+    const int64_t d_head = call_d_head(call, TENSOR_O), n_rows = call_elements(call, TENSOR_O) / d_head;
     const int64_t bytes = (int64_t)call_element_bytes(call, TENSOR_O);
     char *const to = call->tensors.o;
     for (int64_t i = 0; i < n_rows; i++) memset(to + bytes * row_at(call, TENSOR_O, i), 0, (size_t)(bytes * d_head));

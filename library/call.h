@@ -17,7 +17,8 @@
 #include <stdbool.h>
 
 struct call {
-    fl_problem problem;   /* strides and scale are filled in; strides of dimensions of size 1 are contiguous ones */
+    fl_problem
+        problem; /* strides, scale and d_head_v are filled in; strides of dimensions of size 1 are contiguous ones */
     fl_tensors tensors;   /* all zero where only a problem is given */
     extended_args args;   /* without addresses */
     bool scaled, strided; /* a scale is asked for; tensors are not contiguous */
@@ -62,11 +63,12 @@ enum dtype call_dtype(const struct call *call);
 tensor_strides call_strides(const struct call *call, enum tensor tensor);
 const void *call_address(const struct call *call, enum tensor tensor);
 
-/* Samples of a tensor, rows and heads of each, and the elements of its contiguous copy: with cu_seqlens a tensor is one
- * sample, with pages each page is. */
+/* Samples of a tensor, rows and heads of each, elements of a row, and those of its contiguous copy: with cu_seqlens a
+ * tensor is one sample, with pages each page is. */
 int64_t call_samples(const struct call *call, enum tensor tensor);
 int64_t call_rows(const struct call *call, enum tensor tensor);
 int64_t call_heads(const struct call *call, enum tensor tensor);
+int64_t call_d_head(const struct call *call, enum tensor tensor);
 int64_t call_elements(const struct call *call, enum tensor tensor);
 
 /* Bytes of a tensor without gaps; an e4m3 element is one byte. */

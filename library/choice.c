@@ -23,6 +23,11 @@ const struct instance *own_instance(const struct embedded *version, enum dtype d
     return NULL;
 }
 
+/* True if the instance has the type and is for rows of these sizes. */
+static bool fits(const struct kernel_config *config, const struct call *call) {
+    return config->dtype == call_dtype(call) && config_fits(config, call->problem.d_head, call->problem.d_head_v);
+}
+
 /* d_head of the version's instances for the problem: its own, else the next larger of those whose rows may be shorter;
  * 0 if there is none. */
 static int d_head_for(const struct embedded *version, const struct call *call) {
@@ -30,21 +35,48 @@ static int d_head_for(const struct embedded *version, const struct call *call) {
     for (size_t i = 0; i < version->table.count; i++) {
         const struct kernel_config *const config = &version->table.instances[i].config;
         const bool biased = !serving_extended(&call->problem) || config_has(config, BIAS);
-        const bool fits = biased && config->dtype == call_dtype(call) && config_fits(config, call->problem.d_head);
-        if (fits && (!found || config->d_head < found)) found = config->d_head;
+        if (biased && fits(config, call) && (!found || config->d_head < found)) found = config->d_head;
     }
     return found;
 }
 
 /* True if the version computes the problem only by an instance with the flag extend. */
 static bool needs_extended(const struct embedded *version, const struct call *call) {
-    return serving_extended(&call->problem) || d_head_for(version, call) != call->problem.d_head;
+    const fl_problem *const problem = &call->problem;
+    return serving_extended(problem) || problem->d_head_v != problem->d_head ||
+           d_head_for(version, call) != problem->d_head;
 }
 
 static bool has_biases(const struct embedded *version) {
     for (size_t i = 0; i < version->table.count; i++)
         if (config_has(&version->table.instances[i].config, BIAS)) return true;
     return false;
+}
+
+/* Largest numbers of elements of the rows of K, and of V, of instances whose rows may be shorter; 0 if there is none.
+ */
+struct most_elements {
+    int d_head, d_head_v;
+};
+
+static struct most_elements most_extended(const struct embedded *version, struct most_elements most) {
+    for (size_t i = 0; i < version->table.count; i++) {
+        const struct kernel_config *const config = &version->table.instances[i].config;
+        if (!config_has(config, EXTENDED)) continue;
+        if (config->d_head > most.d_head) most.d_head = config->d_head;
+        if (config_d_head_v(config) > most.d_head_v) most.d_head_v = config_d_head_v(config);
+    }
+    return most;
+}
+
+/* Rows have more elements than that, or a number of them that is no multiple of 8. */
+static fl_status fail_rows(const fl_problem *problem, struct most_elements most, struct failure *failure) {
+    const int d_head = problem->d_head, d_head_v = problem->d_head_v;
+    if (d_head <= most.d_head && d_head % 8 == 0)
+        return refuse(failure, FL_UNSUPPORTED, "d_head_v %d: must be a multiple of 8 up to %d%s", d_head_v,
+                      most.d_head_v, d_head_v < most.d_head_v ? "; pad v with zeros" : "");
+    return refuse(failure, FL_UNSUPPORTED, "d_head %d: must be a multiple of 8 up to %d%s", d_head, most.d_head,
+                  d_head < most.d_head ? "; pad q, k and v with zeros and keep the scale" : "");
 }
 
 static bool is_fp8(const struct embedded *version) {
@@ -102,7 +134,7 @@ static const struct instance *find_serving(const struct embedded *version, const
     for (size_t i = 0; i < version->table.count; i++) {
         const struct instance *const one = &version->table.instances[i];
         const struct kernel_config *const config = &one->config;
-        if (!config_has(config, SERVES) || config->dtype != call_dtype(call) || config->d_head != d_head ||
+        if (!config_has(config, SERVES) || !fits(config, call) || config->d_head != d_head ||
             config_has(config, EXTENDED) != extended || !config_takes(config, CAP, call->problem.softcap > 0) ||
             (!config_has(config, SHARES_KEYS) && !config_takes(config, PAGED_KV, paged(&call->problem))) ||
             config_has(config, PACKS) != packs ||
@@ -138,7 +170,8 @@ static const struct instance *instance_for(const struct embedded *version, const
     const bool serves = serving_asked(&call->problem) || needs_extended(version, call) ||
                         (shares_keys(version) && rows_of(&call->problem) > version->own[0].B_r);
     const struct instance *const serving = serves ? serving_instance(version, call) : NULL;
-    return serving ? serving : own_instance(version, call_dtype(call), call->problem.d_head);
+    if (serving || call->problem.d_head_v != call->problem.d_head) return serving;
+    return own_instance(version, call_dtype(call), call->problem.d_head);
 }
 
 /* ---- kernels with configurations for several amounts of shared memory ---- */
@@ -185,7 +218,7 @@ static const struct instance *fitting_instance(const struct embedded *version, c
     for (size_t i = 0; i < version->table.count; i++) {
         const struct instance *const one = &version->table.instances[i];
         const struct kernel_config *const config = &one->config;
-        if (config->dtype != call_dtype(call) || config->d_head != d_head || config_has(config, SERVES) != serves ||
+        if (!fits(config, call) || config->d_head != d_head || config_has(config, SERVES) != serves ||
             config_has(config, EXTENDED) != extended)
             continue;
         if (!least || launch_smem_bytes(config) < launch_smem_bytes(&least->config)) least = one;
@@ -203,6 +236,12 @@ static fl_status find_own(const struct embedded *version, const struct call *cal
     if (serving_extended(&call->problem) && !has_biases(version))
         return refuse(failure, FL_UNSUPPORTED, "%s: %s does not support it; use attention/wgmma or attention/mma_sync",
                       serving_extended(&call->problem), version->about->version);
+    const struct most_elements most = most_extended(version, (struct most_elements){0});
+    if (call->problem.d_head_v != call->problem.d_head && most.d_head) return fail_rows(&call->problem, most, failure);
+    if (call->problem.d_head_v != call->problem.d_head)
+        return refuse(failure, FL_UNSUPPORTED,
+                      "d_head_v %d: must be d_head, %d, with %s; use attention/wgmma or attention/mma_sync",
+                      call->problem.d_head_v, call->problem.d_head, version->about->version);
     own_sizes(version, sizes, sizeof sizes);
     return refuse(failure, FL_UNSUPPORTED, "d_head %d: %s is for %s", call->problem.d_head, version->about->version,
                   sizes);
@@ -216,9 +255,9 @@ static fl_status find_config(const struct embedded *version, const struct call *
     if (config.dtype != call_dtype(call))
         return refuse(failure, FL_INVALID, "config '%s': has type %s, but dtype is %s", call->problem.config,
                       dtype_name(config.dtype), dtype_name(call_dtype(call)));
-    if (!config_fits(&config, call->problem.d_head))
-        return refuse(failure, FL_INVALID, "config '%s': has d_head %d, but d_head is %d", call->problem.config,
-                      config.d_head, call->problem.d_head);
+    if (!fits(&config, call))
+        return refuse(failure, FL_INVALID, "config '%s': has d_head %d, but d_head is %d and d_head_v %d",
+                      call->problem.config, config.d_head, call->problem.d_head, call->problem.d_head_v);
     *instance = instance_find(&version->table, &config);
     if (*instance) return FL_OK;
     return refuse(failure, FL_UNSUPPORTED, "config '%s': not in this library's %s; fl_kernel() lists its configs",
@@ -279,7 +318,7 @@ static fl_status try_version(struct embedded *version, const struct call *call, 
     if (status != FL_UNAVAILABLE || call->problem.config) return status;
     for (size_t i = 0; i < version->table.count; i++) {
         const struct instance *const one = &version->table.instances[i];
-        if (one->config.dtype == instance->config.dtype && one->config.d_head == instance->config.d_head &&
+        if (fits(&one->config, call) && one->config.d_head == instance->config.d_head &&
             config_has(&one->config, SERVES) == config_has(&instance->config, SERVES) &&
             config_has(&one->config, EXTENDED) == config_has(&instance->config, EXTENDED) &&
             !try_instance(version, one, call, target, choice, &other))
@@ -420,17 +459,6 @@ static size_t ordered(const struct fl_library *library, const struct ranking *ro
     return count;
 }
 
-/* Largest d_head of the instances whose rows may be shorter; 0 if there is none. */
-static int most_extended(const struct fl_library *library, const struct call *call) {
-    int most = 0;
-    for (size_t v = 0; v < library->count && !serving_all_e4m3(&call->problem); v++)
-        for (size_t i = 0; i < library->versions[v].table.count; i++) {
-            const struct kernel_config *const config = &library->versions[v].table.instances[i].config;
-            if (config_has(config, EXTENDED) && config->d_head > most) most = config->d_head;
-        }
-    return most;
-}
-
 /* No version has a config for the head size: all sizes that there are. */
 static fl_status fail_size(const struct fl_library *library, const struct call *call, struct failure *failure) {
     char sizes[200] = "";
@@ -442,10 +470,10 @@ static fl_status fail_size(const struct fl_library *library, const struct call *
         return refuse(failure, FL_UNSUPPORTED,
                       "q_dtype %d: this library has no kernel for it; build the library with `make lib`, without VER",
                       call->problem.q_dtype);
-    const int most = most_extended(library, call);
-    if (most)
-        return refuse(failure, FL_UNSUPPORTED, "d_head %d: must be a multiple of 8 up to %d%s", call->problem.d_head,
-                      most, call->problem.d_head < most ? "; pad q, k and v with zeros and keep the scale" : "");
+    struct most_elements most = {0};
+    for (size_t i = 0; i < library->count && !serving_all_e4m3(&call->problem); i++)
+        most = most_extended(&library->versions[i], most);
+    if (most.d_head) return fail_rows(&call->problem, most, failure);
     for (int size = 16; size <= MAX_D_HEAD && used < sizeof sizes; size += 16)
         for (size_t i = 0; i < library->count; i++)
             if (is_fp8(&library->versions[i]) == serving_all_e4m3(&call->problem) &&

@@ -123,7 +123,9 @@ static emu_launch launch_with(int entry, const launch_shape *shape, const struct
 static fl_status run(emu_device *device, const struct choice *choice, const extended_args *extended,
                      struct failure *failure) {
     const struct kernel_config *const config = &choice->instance->config;
-    const union kernel_args first = serving_kernel_args(config, extended);
+    extended_args stacked = *extended;
+    serving_stack_heads(config, &stacked);
+    const union kernel_args first = serving_kernel_args(config, &stacked);
     const attention_args *const args = &first.attention;
     const launch_shape shape = launch_of(config, args, MULTIPROCESSORS);
     struct parameter_block block;

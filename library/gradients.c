@@ -64,6 +64,9 @@ static fl_status check_served(const fl_problem *problem, struct failure *failure
     others.softcap = 0;
     const uint32_t offsets = problem->arrays & OFFSETS;
     const char *const served = serving_asked(&others);
+    if (problem->d_head_v != problem->d_head)
+        return refuse(failure, FL_UNSUPPORTED, "d_head_v %d: must be d_head, %d, in fl_backward()", problem->d_head_v,
+                      problem->d_head);
     if (served) return refuse(failure, FL_UNSUPPORTED, "%s: fl_backward() does not support it", served);
     if (offsets && offsets != OFFSETS)
         return refuse(failure, FL_UNSUPPORTED, "%s: requires %s as well in fl_backward()",

@@ -152,7 +152,6 @@ static fl_status check_numbers(const fl_problem *problem, struct failure *failur
         {"alibi_batch", "FL_ALIBI_SLOPES in arrays", arrays & FL_ALIBI_SLOPES, problem->alibi_batch, 0, INT32_MAX},
         {"rng_seed", "dropout_p", problem->dropout_p > 0, problem->rng_seed, INT64_MIN, INT64_MAX},
         {"rng_offset", "dropout_p", problem->dropout_p > 0, problem->rng_offset, INT64_MIN, INT64_MAX},
-        {"unused3", "", true, problem->unused3, 0, 0},
         {"seq_k", "", (arrays & ~(uint32_t)SCALES) != 0, problem->seq_k, 1, 1 << 30}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         if (!numbers[i].read && numbers[i].value && *numbers[i].with)
@@ -227,7 +226,7 @@ static const char *asked_of_decode(const fl_problem *problem) {
     enum { FEW_ROWS = 128 };
     const int64_t rows = (int64_t)problem->seq_q * (problem->heads / problem->kv_heads);
     if (e4m3_cache(problem)) return "kv_dtype";
-    const bool sized = problem->d_head == 64 || problem->d_head == 128;
+    const bool sized = (problem->d_head == 64 || problem->d_head == 128) && problem->d_head_v == problem->d_head;
     if (!problem->split_keys || !sized || asked_of_wgmma(problem)) return NULL;
     return problem->arrays & FL_BLOCK_TABLE ? "block_table" : rows <= FEW_ROWS ? "split_keys" : NULL;
 }
@@ -253,6 +252,9 @@ static fl_status check_together(const fl_problem *problem, struct failure *failu
         return refuse(failure, FL_UNSUPPORTED,
                       "%s: cannot be combined with %s; attention/wgmma supports the first, attention/decode the second",
                       wgmmas, decodes);
+    if (problem->kv_dtype && problem->d_head_v != problem->d_head)
+        return refuse(failure, FL_UNSUPPORTED, "d_head_v %d: must be d_head, %d, with kv_dtype", problem->d_head_v,
+                      problem->d_head);
     if (e4m3_cache(problem) && problem->d_head != 128)
         return refuse(failure, FL_UNSUPPORTED, "d_head %d: must be 128 for an e4m3 cache", problem->d_head);
     return FL_OK;
@@ -303,6 +305,7 @@ extended_args serving_of_problem(const fl_problem *problem, attention_args atten
                            .bias_strides = {problem->bias.batch, problem->bias.seq, problem->bias.head},
                            .alibi_batch_stride = problem->alibi_batch,
                            .bias_type = problem->bias_dtype,
+                           .d_head_v = problem->d_head_v,
                            .rng_seed = problem->rng_seed,
                            .rng_offset = problem->rng_offset,
                            .keep_from = dropout_keep_from((double)problem->dropout_p),
@@ -454,6 +457,28 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
 }
 
 /* ---- the first parameter ---- */
+
+static void stack_strides(tensor_strides *strides, int32_t group) {
+    strides->seq = strides->head;
+    strides->head *= group;
+}
+
+void serving_stack_heads(const struct kernel_config *config, extended_args *args) {
+    serving_args *const serving = &args->serving;
+    attention_args *const attention = &serving->attention;
+    const int32_t group = attention->heads / attention->KV_heads;
+    const bool has_window = serving->window_left >= 0 || serving->window_right >= 0;
+    if (!config_has(config, EXTENDED) || config_has(config, PACKED_HEADS) || group == 1 || attention->seq_q != 1 ||
+        has_window || serving->Q_offsets || serving->Q_lengths || serving->sinks || args->alibi_slopes ||
+        args->max_logits || args->keep_from)
+        return;
+    stack_strides(&attention->Q_strides, group);
+    stack_strides(&attention->O_strides, group);
+    stack_strides(&args->bias_strides, group);
+    attention->seq_q = group;
+    attention->heads = attention->KV_heads;
+    attention->causal = 0; /* the query is the last position */
+}
 
 static bool bias_in_pairs(const extended_args *args) {
     static const uintptr_t bytes[] = {[NO_BIAS] = 1, [BIAS_BYTES] = 1, [BIAS_HALVES] = 2, [BIAS_FLOATS] = 4};

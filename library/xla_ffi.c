@@ -66,6 +66,11 @@ static bool same_dims(const xla_buffer *a, const xla_buffer *b) {
     return a->rank == b->rank && !memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims);
 }
 
+/* True if the dimensions are equal but for the last one. */
+static bool same_rows(const xla_buffer *a, const xla_buffer *b) {
+    return a->rank == b->rank && !memcmp(a->dims, b->dims, (size_t)(a->rank - 1) * sizeof *a->dims);
+}
+
 static bool fits(const xla_buffer *buffer) {
     for (int64_t i = 0; i < buffer->rank; i++)
         if (buffer->dims[i] < 0 || buffer->dims[i] > INT32_MAX) return false;
@@ -84,10 +89,11 @@ static xla_error *read_shapes(const xla_frame *frame, const xla_buffer *q, const
                               const xla_buffer *o, const xla_buffer *lse, call *call) {
     if ((q->type != XLA_F16 && q->type != XLA_BF16) || k->type != q->type || v->type != q->type || o->type != q->type)
         return error(frame, XLA_INVALID_ARGUMENT, "q, k, v and o must be all float16 or all bfloat16");
-    if (!same_dims(k, v) || !same_dims(q, o) || q->dims[0] != k->dims[0] || q->dims[3] != k->dims[3] || !fits(q) ||
-        !fits(k))
+    if (!same_rows(k, v) || !same_rows(q, o) || q->dims[0] != k->dims[0] || q->dims[3] != k->dims[3] ||
+        o->dims[3] != v->dims[3] || !fits(q) || !fits(k) || !fits(v))
         return error(frame, XLA_INVALID_ARGUMENT,
-                     "o must have the shape of q, v that of k, and q and k must agree in batch and d_head");
+                     "o must have the shape of q and v that of k, but the last dimension of o is that of v; q and k "
+                     "must agree in batch and d_head");
     if (lse && (lse->type != XLA_F32 || lse->dims[0] != q->dims[0] || lse->dims[1] != q->dims[2] ||
                 lse->dims[2] != q->dims[1]))
         return error(frame, XLA_INVALID_ARGUMENT, "log-sum-exp must be float32 [batch, heads, seq_q]");
@@ -99,7 +105,8 @@ static xla_error *read_shapes(const xla_frame *frame, const xla_buffer *q, const
                                  .kv_heads = (int32_t)k->dims[2],
                                  .seq_q = (int32_t)q->dims[1],
                                  .seq_k = (int32_t)k->dims[1],
-                                 .d_head = (int32_t)q->dims[3]};
+                                 .d_head = (int32_t)q->dims[3],
+                                 .d_head_v = (int32_t)v->dims[3]};
     call->tensors = (fl_tensors){.size = sizeof call->tensors,
                                  .q = q->data,
                                  .k = k->data,
@@ -339,18 +346,17 @@ static xla_error *read_served(const xla_frame *frame, call *call) {
                      *lse = tensor(&frame->results, 1, rank - 1), *first = tensor(&frame->arguments, 3, 1),
                      *table = table_of_pages(frame, problem->arrays);
     if (!q || !k || !v || !o || !lse || (packed && !(first && fits(first))) || (paged && !(table && fits(table))) ||
-        !fits(q) || !fits(k))
+        !fits(q) || !fits(k) || !fits(v))
         return error(frame, XLA_INVALID_ARGUMENT, "q, k, v, o and log-sum-exp must have %d dimensions, and %d",
                      (int)rank, (int)rank - 1);
     /* Rows, heads, d_head. */
     const int64_t *const sizes = q->dims + (rank - 3), *const of_keys = k->dims + (rank_k - 3);
-    const size_t bytes = (size_t)rank * sizeof *q->dims, bytes_k = (size_t)rank_k * sizeof *k->dims;
-    if (memcmp(k->dims, v->dims, bytes_k) || memcmp(q->dims, o->dims, bytes) || of_keys[2] != sizes[2] ||
+    if (!same_rows(k, v) || !same_rows(q, o) || of_keys[2] != sizes[2] || o->dims[rank - 1] != v->dims[rank_k - 1] ||
         !read_types(q, k, v, o, problem) || (!packed && !paged && k->dims[0] != q->dims[0]))
         return error(
             frame, XLA_INVALID_ARGUMENT,
-            "o must have the shape of q, v that of k, and q and k must agree in batch and d_head; all float16 or "
-            "all bfloat16, or k and v, or q, k and v, float8_e4m3fn");
+            "o must have the shape of q and v that of k, but the last dimension of o is that of v; q and k must agree "
+            "in batch and d_head; all float16 or all bfloat16, or k and v, or q, k and v, float8_e4m3fn");
     if (lse->type != XLA_F32 || lse->dims[rank - 3] != sizes[1] || lse->dims[rank - 2] != sizes[0] ||
         (!packed && lse->dims[0] != q->dims[0]))
         return error(frame, XLA_INVALID_ARGUMENT, "log-sum-exp must be float32 [batch, heads, seq_q]");
@@ -358,6 +364,7 @@ static xla_error *read_served(const xla_frame *frame, call *call) {
     problem->heads = (int32_t)sizes[1];
     problem->kv_heads = (int32_t)of_keys[1];
     problem->d_head = (int32_t)sizes[2];
+    problem->d_head_v = (int32_t)v->dims[rank_k - 1];
     if (packed) {
         problem->total_q = (int32_t)sizes[0];
         if (!paged) problem->total_k = (int32_t)of_keys[0];

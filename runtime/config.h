@@ -78,10 +78,18 @@ static inline bool config_takes(const struct kernel_config *config, enum feature
     return config_has(config, SERVES_ALL) || config_has(config, feature) == asked;
 }
 
-/* True if rows may have d_head elements: those of the configuration, or with EXTENDED a smaller multiple of 8. */
-static inline bool config_fits(const struct kernel_config *config, int d_head) {
-    const bool shorter = d_head > 0 && d_head < config->d_head && d_head % 8 == 0;
-    return d_head == config->d_head || (config_has(config, EXTENDED) && shorter);
+/* Elements of a row of V and O. */
+static inline int config_d_head_v(const struct kernel_config *config) {
+    return config->family == FAMILY_ATTENTION ? attention_d_head_v(&config->attention) : config->d_head;
+}
+
+/* True if rows of Q and K may have d_head elements and those of V d_head_v: those of the configuration, or with
+ * EXTENDED any multiples of 8 up to them. */
+static inline bool config_fits(const struct kernel_config *config, int d_head, int d_head_v) {
+    const int most = config_d_head_v(config);
+    if (d_head == config->d_head && d_head_v == most) return true;
+    return config_has(config, EXTENDED) && d_head > 0 && d_head <= config->d_head && d_head % 8 == 0 && d_head_v > 0 &&
+           d_head_v <= most && d_head_v % 8 == 0;
 }
 
 /* True if packing the heads of a group is of use: a tensor copy has 64 rows. With KV_heads 0 there are as many as

@@ -111,13 +111,14 @@ static void group_layout(const attention_args *args, const struct kernel_config 
 
 /* The elements of a row in one dimension, past whose end a copy of one tile reads zeros. A box has the rows of one page
  * if a page has fewer than a KV block. */
-static void row_layouts(const serving_args *args, struct tensor_layout layouts[N_TENSORS]) {
+static void row_layouts(const extended_args *extended, struct tensor_layout layouts[N_TENSORS]) {
+    const serving_args *const args = &extended->serving;
     const bool of_pages = args->pages != NULL;
     const uint32_t page_rows = (uint32_t)args->page_rows;
     for (int t = 0; t <= TENSOR_V; t++) {
         struct tensor_layout *const layout = &layouts[t];
         const uint64_t seq = layout->strides[0], rows = layout->sizes[1];
-        layout->sizes[0] = (uint64_t)args->d_head;
+        layout->sizes[0] = (uint64_t)(t == TENSOR_V ? extended->d_head_v : args->d_head);
         layout->sizes[1] = 1;
         layout->sizes[2] = rows;
         layout->strides[1] = seq;
@@ -162,7 +163,7 @@ void tensor_layouts(const attention_args *args, const struct kernel_config *conf
     }
     if (config_has(config, PAGED_KV)) page_layouts(((const serving_args *)args)->page_rows, config, layouts);
     if (config_has(config, PACKS)) group_layout(args, config, layouts);
-    if (config_has(config, EXTENDED)) row_layouts((const serving_args *)args, layouts);
+    if (config_has(config, EXTENDED)) row_layouts((const extended_args *)args, layouts);
     if (config_has(config, E4M3_INPUTS)) fp8_layouts(args, config, layouts);
     if (config_has(config, E4M3_CACHE)) byte_layouts(config, layouts);
 }

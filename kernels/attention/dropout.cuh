@@ -68,18 +68,21 @@ __device__ __forceinline__ void drop_pairs(uint32_t &first, uint32_t &second, ui
     second &= permute_bytes(permute_bytes(bytes, next_byte) + keep_from, signs);
 }
 
-/* Drop weights of the lane's two rows, of the keys from `key` on, a multiple of 64. */
+/* Drop weights of the lane's two rows, of the keys from `key` on, a multiple of 64 or, for blocks of 32 keys, of 32. */
 template <int steps>
 __device__ __forceinline__ void drop(fragments<steps> &P, const dropout_key &key_of_launch, int key,
                                      const int (&queries)[2], uint32_t sequence_and_head, uint32_t keep_from,
                                      int lane) {
-    static_assert(steps % 4 == 0, "a call of Philox is for 64 keys");
+    static_assert(steps % 4 == 0 || steps == 2, "a call of Philox is for 64 keys: those of a block, or half of them");
+    constexpr int at_once = steps == 2 ? 2 : 4;
+    const bool last_half = steps == 2 && key % 64;
     for (int first = 0; first < steps; first += 4)
         for (int half = 0; half < 2; half++) {
             const random_words random =
                 find_random_words(key_of_launch, key + 16 * first, queries[half], sequence_and_head, lane);
-            for (int s = 0; s < 4; s++)
-                drop_pairs(P[first + s][half], P[first + s][2 + half], random.word[s], keep_from);
+            for (int s = 0; s < at_once; s++)
+                drop_pairs(P[first + s][half], P[first + s][2 + half],
+                           last_half ? random.word[(2 + s) % 4] : random.word[s], keep_from);
         }
 }
 

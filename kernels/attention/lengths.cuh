@@ -18,11 +18,18 @@ template <attention_config cfg>
 using args_of =
     std::conditional_t<cfg.extended, extended_args, std::conditional_t<cfg.serves, serving_args, attention_args>>;
 
-/* Elements of a row of Q, K, V and O. */
+/* Elements of a row of Q and K, and of V and O. */
 template <attention_config cfg>
 __device__ __forceinline__ int row_elements(const args_of<cfg> &args) {
     if constexpr (cfg.extended)
         return args.d_head;
+    else
+        return cfg.d_head;
+}
+template <attention_config cfg>
+__device__ __forceinline__ int V_row_elements(const args_of<cfg> &args) {
+    if constexpr (cfg.extended)
+        return args.d_head_v;
     else
         return cfg.d_head;
 }

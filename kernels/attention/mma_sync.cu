@@ -30,7 +30,9 @@
  *           (FP16, 256, 64, 16, 4): mma_sync+stages_2+serve;
  *           (FP16, 64, 128, 32, 8): mma_sync+stages_4+serve+extend;
  *           (FP16, 128, 128, 32, 8): mma_sync+stages_2+serve+extend;
- *           (FP16, 256, 64, 16, 4): mma_sync+stages_2+serve+extend
+ *           (FP16, 256, 64, 16, 4): mma_sync+stages_2+serve+extend;
+ *           (FP16, 576, 32, 16, 4): mma_sync+stages_2+serve+extend+dv_512;
+ *           (FP16, 576, 16, 16, 4): mma_sync+stages_2+serve+extend+dv_512
  * arch      sm_80
  */
 #include "common/abi.h"
@@ -70,6 +72,10 @@
  * empty, at which every warp arrives once it has read the stage.
  * The partial sums of l are spilled to shared memory of their own from one block to the next.
  *
+ * O of 512 columns does not fit the registers of one warp. With `dv` several warps have the same rows: each computes
+ * all of their S and multiplies P by its own columns of V. They copy the rows of Q together, and one stores
+ * log-sum-exp.
+ *
  * With `serve` the kernel reads lengths, windows, sinks, soft caps and pages from serving_args. Threads copy each row
  * of K and V by its address, so that pages need no configuration of their own, and rows that all rows of a Q block
  * ignore become zeros.
@@ -79,6 +85,14 @@
 
 /* ---- shape ---- */
 
+/* Elements of a row of V and O, warps that share rows, and the columns of V and O of each. */
+template <attention_config cfg>
+constexpr int d_head_v = attention_d_head_v(&cfg);
+template <attention_config cfg>
+constexpr int V_parts = attention_V_parts(&cfg);
+template <attention_config cfg>
+constexpr int V_columns = d_head_v<cfg> / V_parts<cfg>;
+
 /* Number of full blocks by which the warps of a CTA may drift apart. */
 template <attention_config cfg>
 constexpr int slack = cfg.stages >= 4 ? 1 : 0;
@@ -87,10 +101,13 @@ template <attention_config cfg>
 __device__ constexpr void check_config() {
     static_assert(cfg.d_head % 32 == 0, "d_head must be a multiple of 32: four or eight threads copy a row");
     static_assert(cfg.n_warps == 4 || cfg.n_warps == 8, "n_warps must be 4 or 8");
-    static_assert(cfg.B_r == 64 || cfg.B_r == 128 || cfg.B_r == 256, "B_r must be 64, 128 or 256");
+    static_assert(cfg.B_r == 64 || cfg.B_r == 128 || cfg.B_r == 256 || (cfg.d_head_v > 0 && cfg.B_r < 64),
+                  "B_r must be 64, 128 or 256, or with dv 16 or 32");
     static_assert(cfg.B_c == 16 || cfg.B_c == 32 || cfg.B_c == 64 || cfg.B_c == 128, "B_c must be 16, 32, 64 or 128");
-    static_assert(cfg.B_r % (16 * cfg.n_warps) == 0, "a warp owns whole 16-row tiles: B_r % (16 * n_warps) must be 0");
-    static_assert(cfg.B_r / cfg.n_warps * (cfg.B_c + cfg.d_head) <= 7168,
+    static_assert(cfg.B_r % (16 * cfg.n_warps) == 0 || cfg.d_head_v > 0,
+                  "a warp owns whole 16-row tiles: B_r % (16 * n_warps) must be 0");
+    static_assert(cfg.d_head_v > 0 ? 16 * cfg.B_c + cfg.B_r * cfg.d_head_v / cfg.n_warps <= 7168
+                                   : cfg.B_r / cfg.n_warps * (cfg.B_c + cfg.d_head) <= 7168,
                   "S and O of a warp, in fp32, must leave a lane 31 of its 255 registers for operands");
     static_assert(cfg.stages == 2 || cfg.stages == 4 || cfg.stages == 8,
                   "stages must be 2, 4 or 8: a power of two, as a block's stage is its number modulo stages");
@@ -99,13 +116,18 @@ __device__ constexpr void check_config() {
                   "the CTA copies whole rows: 4 or, where d_head is no multiple of 64, 8 of each warp must divide B_c");
     static_assert(cfg.B_r * (cfg.d_head + 4) * 4 <= (cfg.B_r + 2 * cfg.stages * cfg.B_c) * (cfg.d_head + 8) * 2,
                   "the warps' partial results of a slice, in fp32, must fit the tile of Q, K and V");
+    static_assert(cfg.d_head_v == 0 || cfg.d_head % 64 == 0,
+                  "d_head must be a multiple of 64 with dv: as many threads copy a row of V as of K");
 }
 
-/* Numbers of 16x16 operand blocks: along a warp's own rows, along d_head and along the keys of a KV block. */
+/* Numbers of 16x16 operand blocks: along a warp's rows, along d_head, along its columns of V, and along the keys of a
+ * KV block. */
 template <attention_config cfg>
-constexpr int row_tiles = cfg.B_r / cfg.n_warps / 16;
+constexpr int row_tiles = cfg.B_r / row_warps<cfg> / 16;
 template <attention_config cfg>
 constexpr int d_steps = cfg.d_head / 16;
+template <attention_config cfg>
+constexpr int V_steps = V_columns<cfg> / 16;
 template <attention_config cfg>
 constexpr int key_steps = cfg.B_c / 16;
 
@@ -123,13 +145,13 @@ using Q_fragments = uint32_t[row_tiles<cfg>][4];
 template <attention_config cfg>
 using K_fragments = uint32_t[key_steps<cfg>][4];
 template <attention_config cfg>
-using V_fragments = uint32_t[d_steps<cfg>][4];
+using V_fragments = uint32_t[V_steps<cfg>][4];
 template <attention_config cfg>
 using P_fragments = uint32_t[row_tiles<cfg>][key_steps<cfg>][4];
 template <attention_config cfg>
 using S_tiles = float[row_tiles<cfg>][2 * key_steps<cfg>][4];
 template <attention_config cfg>
-using O_tiles = float[row_tiles<cfg>][2 * d_steps<cfg>][4];
+using O_tiles = float[row_tiles<cfg>][2 * V_steps<cfg>][4];
 template <attention_config cfg>
 using rows_values = float[row_tiles<cfg>][2];
 
@@ -143,6 +165,14 @@ template <attention_config cfg>
 __device__ constexpr uint32_t smem_offset(int row, int column) {
     return row * row_bytes<cfg> + column * 2;
 }
+template <attention_config cfg>
+__device__ constexpr uint32_t V_smem_offset(int row, int column) {
+    return row * (d_head_v<cfg> * 2 + 16) + column * 2;
+}
+
+/* Bytes of a stage of the ring, a K and a V block. */
+template <attention_config cfg>
+constexpr int stage_bytes = smem_offset<cfg>(cfg.B_c, 0) + V_smem_offset<cfg>(cfg.B_c, 0);
 
 /* ---- global memory to shared memory ---- */
 
@@ -158,22 +188,22 @@ __device__ __forceinline__ const uint16_t *row_of(const uint16_t *gmem, int row,
     return (const uint16_t *)mad_wide_s32(2 * row, seq_stride, (int64_t)gmem);
 }
 
-/* Copy a block of `rows` rows. smem_first and gmem are this thread's own first chunk. With `checked`, the rows before
- * `first` and from `there` on, counted from that chunk's row, become zeros, and so do `extended` columns from `columns`
- * on, counted from its column. */
-template <attention_config cfg, int rows>
+/* Copy a block of `rows` rows of Q or K, or of V. smem_first and gmem are this thread's own first chunk. With
+ * `checked`, the rows before `first` and from `there` on, counted from that chunk's row, become zeros, and so do
+ * `extended` columns from `columns` on, counted from its column. */
+template <attention_config cfg, int rows, bool of_V = false>
 __device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_first, const uint16_t *gmem, int seq_stride,
                                                   bool checked = false, int there = rows, int first = 0,
                                                   int columns = cfg.d_head) {
-    for (int column = 0; column < cfg.d_head; column += 8 * row_threads<cfg>) {
+    for (int column = 0; column < (of_V ? d_head_v<cfg> : cfg.d_head); column += 8 * row_threads<cfg>) {
         for (int row = 0; row < rows; row += copy_rows<cfg>) {
             const uint16_t *chunk = (row == 0 ? gmem : row_of(gmem, row, seq_stride)) + column;
+            const uint32_t smem = smem_first + (of_V ? V_smem_offset<cfg>(row, column) : smem_offset<cfg>(row, column));
             if (checked)
-                cp_async_16_or_zeros(smem_first + smem_offset<cfg>(row, column), chunk,
-                                     row < there && (!cfg.serves || row >= first) &&
-                                         (!cfg.extended || column < columns));
+                cp_async_16_or_zeros(
+                    smem, chunk, row < there && (!cfg.serves || row >= first) && (!cfg.extended || column < columns));
             else
-                cp_async_16(smem_first + smem_offset<cfg>(row, column), chunk);
+                cp_async_16(smem, chunk);
         }
     }
 }
@@ -184,7 +214,7 @@ extern __shared__ __align__(128) unsigned char smem[];
  */
 template <attention_config cfg>
 __device__ __forceinline__ void init_mbarriers() {
-    const uint32_t full = __cvta_generic_to_shared(smem) + smem_offset<cfg>(cfg.B_r + 2 * cfg.stages * cfg.B_c, 0);
+    const uint32_t full = __cvta_generic_to_shared(smem) + smem_offset<cfg>(cfg.B_r, 0) + cfg.stages * stage_bytes<cfg>;
     const uint32_t empty = full + 8 * cfg.stages;
     if (threadIdx.x < cfg.stages) {
         mbarrier_init(full + 8 * threadIdx.x, 32 * cfg.n_warps);
@@ -216,7 +246,7 @@ __device__ __forceinline__ void load_K(K_fragments<cfg> &K, uint32_t K_addr, int
  * other 8. */
 template <attention_config cfg>
 __device__ __forceinline__ void load_V(V_fragments<cfg> &V, uint32_t V_addr, int k) {
-    for (int n = 0; n < d_steps<cfg>; n++) ldmatrix_x4_trans(V[n], V_addr + smem_offset<cfg>(16 * k, 16 * n));
+    for (int n = 0; n < V_steps<cfg>; n++) ldmatrix_x4_trans(V[n], V_addr + V_smem_offset<cfg>(16 * k, 16 * n));
 }
 
 /* ---- tensor cores ---- */
@@ -246,7 +276,7 @@ __device__ __forceinline__ void multiply_QK(S_tiles<cfg> &S, Q_fragments<cfg> (&
 /* O += P V over slice k of 16 keys, in the same order */
 template <attention_config cfg>
 __device__ __forceinline__ void mma_PV(O_tiles<cfg> &O, const P_fragments<cfg> &P, const V_fragments<cfg> &V, int k) {
-    for (int n = 0; n < d_steps<cfg>; n++) {
+    for (int n = 0; n < V_steps<cfg>; n++) {
         for (int i = 0; i < row_tiles<cfg>; i++) mma<cfg.dtype>(O[i][2 * n], P[i][k], V[n][0], V[n][1]);
         for (int i = 0; i < row_tiles<cfg>; i++) mma<cfg.dtype>(O[i][2 * n + 1], P[i][k], V[n][2], V[n][3]);
     }
@@ -298,7 +328,7 @@ __device__ __forceinline__ void update_m(rows_values<cfg> &m, rows_values<cfg> &
             scales[i][half] = scale_of_row(m[i][half], softmax_scale);
             const float factor = ex2_approx(m[i][half] - m_old);
             l[i][half] *= factor;
-            for (int n = 0; n < 2 * d_steps<cfg>; n++) {
+            for (int n = 0; n < 2 * V_steps<cfg>; n++) {
                 O[i][n][2 * half] *= factor;
                 O[i][n][2 * half + 1] *= factor;
             }
@@ -380,7 +410,7 @@ __device__ __forceinline__ void divide_O_by_l(O_tiles<cfg> &O, rows_values<cfg> 
             l[i][half] += __shfl_xor_sync(0xffffffff, l[i][half], 2);
             l[i][half] += __shfl_xor_sync(0xffffffff, l[i][half], 1);
             const float inverse = l[i][half] == 0 ? 0 : 1 / l[i][half];
-            for (int n = 0; n < 2 * d_steps<cfg>; n++) {
+            for (int n = 0; n < 2 * V_steps<cfg>; n++) {
                 O[i][n][2 * half] *= inverse;
                 O[i][n][2 * half + 1] *= inverse;
             }
@@ -398,7 +428,7 @@ __device__ __forceinline__ void store_O(const auto &gmem, const O_tiles<cfg> &O,
     for (int row = 0; row < 16 * row_tiles<cfg>; row += 8) {
         uint16_t *const row_gmem = gmem(row);
 #pragma unroll
-        for (int n = 0; n < 2 * d_steps<cfg>; n += 4) {
+        for (int n = 0; n < 2 * V_steps<cfg>; n += 4) {
             uint32_t value[4];
 #pragma unroll
             for (int q = 0; q < 4; q++) {
@@ -442,7 +472,7 @@ __device__ __forceinline__ void store_partial(slice_partial<cfg> *partials, cons
             float m_all = m[i][half];
             for (int w = 0; w < cfg.n_warps; w++) m_all = fminf(m_all, partials[w][row][cfg.d_head + 1]);
             const float factor = ex2_approx(m_all - m[i][half]);
-            for (int n = 0; n < 2 * d_steps<cfg>; n++) {
+            for (int n = 0; n < 2 * V_steps<cfg>; n++) {
                 float *pair = &partials[warp][row][8 * n + lane % 4 * 2];
                 pair[0] = O[i][n][2 * half] * factor, pair[1] = O[i][n][2 * half + 1] * factor;
             }
@@ -494,9 +524,8 @@ struct key_window {
  * read_tid_x(), for copies and at the end, or addresses would be kept in registers through the loop. */
 template <attention_config cfg, bool slice>
 struct Q_work {
-    static constexpr int Q_rows = cfg.B_r / cfg.n_warps;           /* a warp's own */
+    static constexpr int Q_rows = cfg.B_r / row_warps<cfg>;        /* of a warp */
     static constexpr int warp_rows = copy_rows<cfg> / cfg.n_warps; /* rows that it copies at a time */
-    static constexpr int stage_bytes = smem_offset<cfg>(2 * cfg.B_c, 0);
     /* Blocks copied ahead of the one that is read. This leaves slack + 1 stages: a warp that starts to copy waits only
      * for warps that are more than `slack` full blocks behind. Fewer blocks than that are filled up with zeros. */
     static constexpr int ahead = cfg.stages - 1 - slack<cfg>;
@@ -515,11 +544,12 @@ struct Q_work {
     const uint32_t Q_smem = __cvta_generic_to_shared(smem);
     const uint32_t K_smem = Q_smem + smem_offset<cfg>(cfg.B_r, 0);
     const uint32_t V_smem = K_smem + smem_offset<cfg>(cfg.B_c, 0);
-    const uint32_t full = K_smem + cfg.stages * stage_bytes, empty = full + 8 * cfg.stages;
+    const uint32_t full = K_smem + cfg.stages * stage_bytes<cfg>, empty = full + 8 * cfg.stages;
     /* The 16 rows and two chunks whose addresses the lanes provide to ldmatrix, in Q and in the first stage. */
-    const uint32_t Q_addr = Q_smem + smem_offset<cfg>((slice ? 0 : warp * Q_rows) + lane % 16, lane / 16 * 8);
+    const uint32_t Q_addr =
+        Q_smem + smem_offset<cfg>((slice ? 0 : row_warp_of<cfg>(warp) * Q_rows) + lane % 16, lane / 16 * 8);
     const uint32_t K_first = K_smem + smem_offset<cfg>(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8);
-    const uint32_t V_first = V_smem + smem_offset<cfg>(lane % 16, lane / 16 * 8);
+    const uint32_t V_first = V_smem + V_smem_offset<cfg>(lane % 16, lane / 16 * 8 + first_V_column(warp));
     float softmax_scale; /* exponentials have base 2: log2(e) */
 
     /* Keys that all rows of the warp attend to, and keys that any of them attends to; the number of the block past the
@@ -527,6 +557,19 @@ struct Q_work {
     int all_see, any_sees;
     key_window window; /* with serve: the same for the first keys */
     uint32_t all_read;
+
+    /* The first of a warp's columns of V and O. */
+    static __device__ __forceinline__ int first_V_column(int warp) {
+        return V_parts<cfg> > 1 ? warp / row_warps<cfg> * V_columns<cfg> : 0;
+    }
+
+    /* Wait for the warps that share the rows of this one. */
+    static __device__ __forceinline__ void sync_rows(int warp) {
+        if constexpr (V_parts<cfg> > 1)
+            bar_sync(1 + row_warp_of<cfg>(warp), 32 * V_parts<cfg>);
+        else
+            __syncwarp();
+    }
 
     /* ---- work tiles ---- */
 
@@ -590,9 +633,12 @@ struct Q_work {
 
     /* ---- copies ---- */
 
-    /* Number of columns of a row from the thread's first on. */
+    /* Number of columns of a row of Q and K, and of V, from the thread's first on. */
     __device__ __forceinline__ int columns_left(int thread) const {
         return row_elements<cfg>(args) - thread % row_threads<cfg> * 8;
+    }
+    __device__ __forceinline__ int V_columns_left(int thread) const {
+        return V_row_elements<cfg>(args) - thread % row_threads<cfg> * 8;
     }
 
     __device__ __forceinline__ void find_KV(const Q_tile &tile) const {
@@ -616,7 +662,7 @@ struct Q_work {
     }
     __device__ __forceinline__ void copy_KV_of_one_length(bool checked, int block, uint32_t number) const {
         const int tid = slice ? read_tid_x() : threadIdx.x, row = tid / row_threads<cfg>, stage = number % cfg.stages;
-        const uint32_t offset = stage * stage_bytes + smem_offset<cfg>(row, tid % row_threads<cfg> * 8);
+        const uint32_t offset = stage * stage_bytes<cfg> + smem_offset<cfg>(row, tid % row_threads<cfg> * 8);
         const int first = block * cfg.B_c, there = args.seq_k - first - row;
         const int K_stride = args.K_strides.seq, V_stride = args.V_strides.seq;
         const uint16_t *K = row_of(KV_rows[tid][0], first, K_stride), *V = row_of(KV_rows[tid][1], first, V_stride);
@@ -629,28 +675,32 @@ struct Q_work {
     /* As above, for a sequence. Only its last and its first block may have rows that do not exist or are hidden. */
     __device__ __forceinline__ void copy_served_KV(const located_varlen_tile &tile, int block, uint32_t number) const {
         const int tid = threadIdx.x, row = tid / row_threads<cfg>, stage = number % cfg.stages;
-        const uint32_t offset = stage * stage_bytes + smem_offset<cfg>(row, tid % row_threads<cfg> * 8);
+        const uint32_t offset = stage * stage_bytes<cfg> + smem_offset<cfg>(row, tid % row_threads<cfg> * 8);
+        const uint32_t V_offset = stage * stage_bytes<cfg> + V_smem_offset<cfg>(row, tid % row_threads<cfg> * 8);
         const int first = block * cfg.B_c, end = tile.range.seq_k, hidden = tile.hidden;
         wait_for_phase(empty + 8 * stage, number / cfg.stages - 1);
         if (args.pages) {
-            copy_pages(tile, offset, first + row);
+            copy_pages(tile, offset, V_offset, first + row);
         } else {
             const int K_stride = args.K_strides.seq, V_stride = args.V_strides.seq;
             const uint16_t *K = row_of(KV_rows[tid][0], first, K_stride), *V = row_of(KV_rows[tid][1], first, V_stride);
-            if (first >= hidden && first + cfg.B_c <= end && row_elements<cfg>(args) == cfg.d_head) {
+            const bool full_rows = row_elements<cfg>(args) == cfg.d_head && V_row_elements<cfg>(args) == d_head_v<cfg>;
+            if (first >= hidden && first + cfg.B_c <= end && full_rows) {
                 copy_gmem_to_smem<cfg, cfg.B_c>(K_smem + offset, K, K_stride);
-                copy_gmem_to_smem<cfg, cfg.B_c>(V_smem + offset, V, V_stride);
+                copy_gmem_to_smem<cfg, cfg.B_c, true>(V_smem + V_offset, V, V_stride);
             } else {
-                const int there = end - first - row, visible = hidden - first - row, columns = columns_left(tid);
-                copy_gmem_to_smem<cfg, cfg.B_c>(K_smem + offset, K, K_stride, true, there, visible, columns);
-                copy_gmem_to_smem<cfg, cfg.B_c>(V_smem + offset, V, V_stride, true, there, visible, columns);
+                const int there = end - first - row, visible = hidden - first - row;
+                copy_gmem_to_smem<cfg, cfg.B_c>(K_smem + offset, K, K_stride, true, there, visible, columns_left(tid));
+                copy_gmem_to_smem<cfg, cfg.B_c, true>(V_smem + V_offset, V, V_stride, true, there, visible,
+                                                      V_columns_left(tid));
             }
         }
         cp_async_mbarrier_arrive_noinc(full + 8 * stage);
     }
     /* The thread's rows of a block, from `key` on. Numbers of pages beyond the sequence, and hidden ones, are not read;
      * a missing page is zeros. */
-    __device__ __forceinline__ void copy_pages(const located_varlen_tile &tile, uint32_t offset, int key) const {
+    __device__ __forceinline__ void copy_pages(const located_varlen_tile &tile, uint32_t offset, uint32_t V_offset,
+                                               int key) const {
         const int tid = threadIdx.x, page_shift = 31 - __clz(args.page_rows);
         const int32_t *const pages = args.pages + (int64_t)tile.sample * args.pages_of_sequence;
         for (int row = 0; row < cfg.B_c; row += copy_rows<cfg>) {
@@ -664,21 +714,26 @@ struct Q_work {
             };
             copy_gmem_to_smem<cfg, 1>(K_smem + offset + smem_offset<cfg>(row, 0),
                                       row_at(KV_rows[tid][0], args.K_strides), 0, true, there, 0, columns_left(tid));
-            copy_gmem_to_smem<cfg, 1>(V_smem + offset + smem_offset<cfg>(row, 0),
-                                      row_at(KV_rows[tid][1], args.V_strides), 0, true, there, 0, columns_left(tid));
+            copy_gmem_to_smem<cfg, 1, true>(V_smem + V_offset + V_smem_offset<cfg>(row, 0),
+                                            row_at(KV_rows[tid][1], args.V_strides), 0, true, there, 0,
+                                            V_columns_left(tid));
         }
     }
 
-    /* A warp copies the rows of Q that it reads. All warps read a slice, so each copies a part of it. */
+    /* A warp, or those that share rows, copies the rows of Q that it reads. All warps read a slice, so each copies a
+     * part of it. */
     __device__ __forceinline__ void copy_Q(const Q_tile &tile, const int (&queries)[Q_rows]) const {
         const int thread = read_tid_x(), column = thread % row_threads<cfg> * 8;
-        const int own_row = (slice ? thread : thread % 32) / row_threads<cfg>;
+        const int own_row = (slice ? thread : thread % 32) / row_threads<cfg> +
+                            (V_parts<cfg> > 1 ? thread / 32 / row_warps<cfg> * warp_rows : 0);
         const uint16_t *Q_gmem = (const uint16_t *)args.Q + tile.Q + column;
         const int first = tile.first + (slice ? 0 : rows_of_warp<cfg>(thread / 32));
-        const uint32_t Q_copy = Q_smem + smem_offset<cfg>(own_row + (slice ? 0 : thread / 32 * Q_rows), column);
-        __syncwarp(); /* all lanes have read the previous Q */
+        const uint32_t Q_copy =
+            Q_smem + smem_offset<cfg>(own_row + (slice ? 0 : row_warp_of<cfg>(thread / 32) * Q_rows), column);
+        sync_rows(thread / 32); /* all lanes have read the previous Q */
 #pragma unroll 1
-        for (int row = 0; row < Q_rows && (!slice || own_row + row < Q_rows); row += slice ? copy_rows<cfg> : warp_rows)
+        for (int row = 0; row < Q_rows && (!slice || own_row + row < Q_rows);
+             row += slice ? copy_rows<cfg> : warp_rows * V_parts<cfg>)
             copy_gmem_to_smem<cfg, 1>(
                 Q_copy + smem_offset<cfg>(row, 0),
                 Q_gmem + offset_of(tile, first + own_row + row, queries[own_row + row], args.Q_strides), 0,
@@ -710,7 +765,7 @@ struct Q_work {
                 copy_KV(own(), true, n_blocks - 1 - number, read + number);
         }
         cp_async_wait_group<0>();
-        slice ? __syncthreads() : __syncwarp(); /* wait for the copies of the other threads */
+        slice ? __syncthreads() : sync_rows(warp); /* wait for the copies of the other threads */
         if constexpr (Q_in_registers<cfg>)
             for (int k = 0; k < d_steps<cfg>; k++) load_Q<cfg>(Q[k], Q_addr, k);
         softmax_scale = 1.44269504f * score_factor();
@@ -863,7 +918,7 @@ struct Q_work {
     }
 
     __device__ __forceinline__ void use_block(int block, int stage) {
-        const uint32_t K_addr = K_first + stage * stage_bytes, V_addr = V_first + stage * stage_bytes;
+        const uint32_t K_addr = K_first + stage * stage_bytes<cfg>, V_addr = V_first + stage * stage_bytes<cfg>;
         wait_for_phase(full + 8 * stage, read / cfg.stages); /* wait for the copies of all threads */
         S_tiles<cfg> S = {};
         compute_S(S, block, K_addr);
@@ -939,7 +994,8 @@ struct Q_work {
             if constexpr (cfg.serves) return exists(first + row);
             return row < there;
         };
-        uint16_t *O_first = (uint16_t *)args.O + ended.O + O_column;
+        const int first_column = first_V_column(thread / 32);
+        uint16_t *O_first = (uint16_t *)args.O + ended.O + O_column + first_column;
         const auto own_offset = [&](int row, const tensor_strides &strides) {
             return offset_of(ended, first + row, own_queries()[O_row + row], strides);
         };
@@ -962,8 +1018,8 @@ struct Q_work {
                 divide_O_with_sinks(first);
             else
                 divide_O_by_l<cfg>(O, l);
-            store_O<cfg>(O_gmem, O, O_lane, stored, row_elements<cfg>(args));
-            if (O_column == 0)
+            store_O<cfg>(O_gmem, O, O_lane, stored, V_row_elements<cfg>(args) - first_column);
+            if (O_column == 0 && first_column == 0)
                 for (int row = 0; row < Q_rows; row += 8)
                     store_LSE(row, log_sum_exp(l[row / 16][row % 16 / 8], m[row / 16][row % 16 / 8]));
         }

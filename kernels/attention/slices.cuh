@@ -88,11 +88,20 @@ __device__ __forceinline__ int keys_of(const attention_args &args, int query) {
     return args.seq_k + (args.causal ? min(query + 1 - args.seq_q, 0) : 0);
 }
 
+/* Warps with rows of their own. With dv the other ones have the same rows and other columns of O. */
+template <attention_config cfg>
+constexpr int row_warps = cfg.n_warps / attention_V_parts(&cfg);
+template <attention_config cfg>
+__device__ __forceinline__ int row_warp_of(int warp) {
+    return row_warps<cfg> < cfg.n_warps ? warp % row_warps<cfg> : warp;
+}
+
 /* First row of a warp in its Q block. With the causal mask later rows attend to more keys. Warps w and w + 4 share a
  * scheduler, so they get rows from opposite ends of the block.
  */
 template <attention_config cfg>
 __device__ __forceinline__ int rows_of_warp(int warp) {
+    if constexpr (row_warps<cfg> < cfg.n_warps) return row_warp_of<cfg>(warp) * (cfg.B_r / row_warps<cfg>);
     return (warp < 4 ? warp : cfg.n_warps + 3 - warp) * (cfg.B_r / cfg.n_warps);
 }
 
@@ -133,7 +142,7 @@ template <attention_config cfg>
 struct cta_tiles {
     tile_with_address<cfg> tile[queue_slots];
     uint64_t found[queue_slots];
-    int queries[cfg.n_warps][2][cfg.B_r / cfg.n_warps];
+    int queries[cfg.n_warps][2][cfg.B_r / row_warps<cfg>];
     int slice;
     walk_position<cfg.serves> walk;
 };

@@ -23,13 +23,16 @@
  *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+pages+pack;
  *           (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend;
  *           (FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve+extend;
- *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+extend
+ *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+extend;
+ *           (FP16, 192, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend+dv_128;
+ *           (FP16, 576, 64, 32, 8): wgmma+stages_2+exp_16+serve+extend+dv_512
  * arch      sm_90a
  */
 #include "common/abi.h"
 #include "common/attention_config.h"
 #include "common/ptx_pages.cuh"
 #include "common/ptx_sm90a.cuh"
+#include "common/ptx_wgmma_boxes.cuh"
 #include "kernels/attention/bias.cuh"
 #include "kernels/attention/cap.cuh"
 #include "kernels/attention/dropout.cuh"
@@ -57,9 +60,14 @@
  * above.
  *
  * Shared memory: two Q blocks, each with a part for each consumer, then rings of K and V blocks, then O in parts of 16
- * rows for each warp. With d_head = 256 O does not fit, and Q is a ring of parts: one Q block and, in static shared
- * memory, one more part. A block is tiles of 64 columns one after the other, rows of 128 bytes, their 16-byte chunks
- * swizzled as wgmma expects it (ptx_sm90a.cuh). Then mbarriers, and what the scheduler posts of Q blocks.
+ * rows for each warp. With d_head above 128 O does not fit, and Q is a ring of parts: one Q block and, with d_head 256,
+ * one more part in static shared memory. A block is tiles of 64 columns one after the other, rows of 128 bytes, their
+ * 16-byte chunks swizzled as wgmma expects it (ptx_sm90a.cuh). Then mbarriers, and what the scheduler posts of Q
+ * blocks.
+ *
+ * Rows of V may have fewer elements than those of K, a length of their own with `dv`. O of 512 columns does not fit the
+ * registers of one consumer: two consumers share 64 rows, and each has half of O. Each of them multiplies half of the
+ * columns of Q and K, and they add these halves of S through shared memory. Then both have the same S, m and l.
  *
  * S of the next KV block is started before O of this one, so that a consumer turns S into exponentials while O is
  * computed. The block after the last one of a Q block is the first of the next Q block. The stages, and the phases of
@@ -68,13 +76,30 @@
 
 /* ---- shape ---- */
 
+/* Elements of a row of V and O, consumers that share rows, and the columns of V and O of each. */
+template <attention_config cfg>
+constexpr int d_head_v = attention_d_head_v(&cfg);
+template <attention_config cfg>
+constexpr int V_parts = attention_V_parts(&cfg);
+template <attention_config cfg>
+constexpr bool shares_rows = V_parts<cfg> > 1;
+template <attention_config cfg>
+constexpr int V_columns = d_head_v<cfg> / V_parts<cfg>;
+
 template <attention_config cfg>
 __device__ constexpr void check_config() {
-    static_assert(cfg.d_head == 64 || cfg.d_head == 128 || cfg.d_head == 256, "d_head must be 64, 128 or 256");
+    static_assert(cfg.d_head == 64 || cfg.d_head == 128 || cfg.d_head == 256 ||
+                      (cfg.d_head_v > 0 && cfg.d_head % 64 == 0),
+                  "d_head must be 64, 128 or 256, or with dv a multiple of 64: tiles have 64 columns");
+    static_assert(cfg.d_head_v == 0 || cfg.d_head_v == 128 || cfg.d_head_v == 512,
+                  "dv must be 128 or 512: a consumer has 128 or 256 columns of O");
     static_assert(cfg.n_warps == 8 || cfg.n_warps == 12 || cfg.n_warps == 16,
                   "n_warps must be 8, 12 or 16: two to four consumer warpgroups");
-    static_assert(cfg.B_r == 16 * cfg.n_warps, "B_r must be 16 * n_warps: wgmma gives each warp 16 rows");
-    static_assert(cfg.B_c == 64 || cfg.B_c == 128, "B_c must be 64 or 128: wgmma's n, in tiles of a constant number");
+    static_assert(
+        cfg.d_head_v == 512 ? cfg.B_r == 64 && cfg.n_warps == 8 : cfg.B_r == 16 * cfg.n_warps,
+        "B_r must be 16 * n_warps, as wgmma gives each warp 16 rows, or 64 rows that 8 warps share with dv_512");
+    static_assert(cfg.B_c == 64 || cfg.B_c == 128 || (cfg.B_c == 32 && cfg.d_head_v == 512),
+                  "B_c must be 64 or 128, or 32 with dv_512: wgmma's n, in tiles of a constant number");
     static_assert(cfg.stages >= 2, "stages must be at least 2, as K is read one block ahead of V");
     static_assert(cfg.exp_columns >= 8 && cfg.B_c % cfg.exp_columns == 0,
                   "exp_columns must be at least 8 and divide B_c: exponentials are computed in equal blocks");
@@ -90,7 +115,7 @@ constexpr int key_steps = cfg.B_c / 16;
 template <attention_config cfg>
 using S_tiles = float[2 * key_steps<cfg>][4];
 template <attention_config cfg>
-using O_tiles = float[2 * d_steps<cfg>][4];
+using O_tiles = float[V_columns<cfg> / 8][4];
 template <attention_config cfg>
 using Q_fragments = uint32_t[d_steps<cfg>][4];
 template <attention_config cfg>
@@ -100,6 +125,10 @@ using P_fragments = uint32_t[key_steps<cfg>][4];
 constexpr int group_threads = 128, group_rows = 64;
 template <attention_config cfg>
 constexpr int consumers = cfg.n_warps / 4;
+
+/* Parts of 64 rows of a Q block. */
+template <attention_config cfg>
+constexpr int row_groups = cfg.B_r / group_rows;
 
 /* Registers of a thread: at launch an even share of the register file, then the producer's surplus goes to the
  * consumers. */
@@ -117,16 +146,18 @@ constexpr bool Q_in_registers = cfg.d_head == 128 && !cfg.extended;
 /* True if the parts of Q use the stages of a ring, each with its own mbarriers; otherwise two full Q blocks alternate.
  */
 template <attention_config cfg>
-constexpr bool Q_parts = cfg.d_head == 256;
+constexpr bool Q_parts = cfg.d_head > 128;
 template <attention_config cfg>
-constexpr int parts_at_once = Q_parts<cfg> ? 1 : consumers<cfg>;
+constexpr int parts_at_once = Q_parts<cfg> ? 1 : row_groups<cfg>;
 template <attention_config cfg>
-constexpr int Q_copies = consumers<cfg> / parts_at_once<cfg>; /* of a Q block */
+constexpr int Q_copies = row_groups<cfg> / parts_at_once<cfg>; /* of a Q block */
 template <attention_config cfg>
-constexpr int Q_stages = Q_parts<cfg> ? consumers<cfg> + 1 : 2;
+constexpr bool one_more_part = cfg.d_head == 256;
+template <attention_config cfg>
+constexpr int Q_stages = Q_parts<cfg> ? row_groups<cfg> + one_more_part<cfg> : 2;
 template <attention_config cfg>
 constexpr int Q_fulls =
-    Q_parts<cfg> ? 2 * consumers<cfg> : 2; /* full mbarriers: two for each consumer if Q is a ring of parts */
+    Q_parts<cfg> ? 2 * row_groups<cfg> : 2; /* full mbarriers: two for each part if Q is a ring of parts */
 
 /* True if TMA stores O. Four varlen consumers have no registers for both ways, packed GQA rows are too far apart, and a
  * copy of O would write columns that a shorter row does not have.
@@ -140,27 +171,34 @@ constexpr bool may_be_paged = cfg.paged_kv || cfg.extended;
 
 /* ---- shared memory ---- */
 
-/* Bytes of a row of a tile, of the rows of Q of a consumer and of a K or V block. */
+/* Bytes of a row of a tile, of the rows of Q of a consumer, of a K and of a V block. */
 constexpr int tile_row_bytes = 128;
 template <attention_config cfg>
 constexpr int Q_bytes = group_rows * cfg.d_head * 2;
 template <attention_config cfg>
-constexpr int KV_bytes = cfg.B_c * cfg.d_head * 2;
+constexpr int K_bytes = cfg.B_c * cfg.d_head * 2;
+template <attention_config cfg>
+constexpr int V_bytes = cfg.B_c * d_head_v<cfg> * 2;
+
+/* Bytes of a block of S in fp32, which a consumer leaves to the other one of its rows. */
+template <attention_config cfg>
+constexpr int S_bytes = shares_rows<cfg> ? group_rows * cfg.B_c * 4 : 0;
 
 /* Addresses in shared memory, called `at` below. */
 template <attention_config cfg>
 struct smem_layout {
     ring<Q_stages<cfg>, parts_at_once<cfg> * Q_bytes<cfg>, Q_fulls<cfg>> Q;
-    ring<cfg.stages, KV_bytes<cfg>> K, V;
+    ring<cfg.stages, K_bytes<cfg>> K;
+    ring<cfg.stages, V_bytes<cfg>> V;
     tile_queue<cfg> queue;
     uint32_t last_Q, O, fetch, first_landed;
 
     /* K and V of block number n, for wgmma. */
     __device__ __forceinline__ uint64_t K_matrix(int n) const {
-        return wgmma_descriptor(K.first_stage, 0) + n % cfg.stages * (KV_bytes<cfg> / 16);
+        return wgmma_descriptor(K.first_stage, 0) + n % cfg.stages * (K_bytes<cfg> / 16);
     }
     __device__ __forceinline__ uint64_t V_matrix(int n) const {
-        return wgmma_descriptor(V.first_stage, cfg.B_c * tile_row_bytes) + n % cfg.stages * (KV_bytes<cfg> / 16);
+        return wgmma_descriptor(V.first_stage, cfg.B_c * tile_row_bytes) + n % cfg.stages * (V_bytes<cfg> / 16);
     }
 
     /* The mbarrier of block number n of those of V that are swept. */
@@ -168,7 +206,7 @@ struct smem_layout {
 
     /* Address of the parts that copy number n brings. */
     __device__ __forceinline__ uint32_t Q_stage(int n) const {
-        return Q_parts<cfg> && n % Q_stages<cfg> == consumers<cfg> ? last_Q : Q.stage(n);
+        return Q_parts<cfg> && n % Q_stages<cfg> == row_groups<cfg> ? last_Q : Q.stage(n);
     }
 };
 
@@ -177,14 +215,14 @@ __device__ __forceinline__ smem_layout<cfg> find_layout() {
     extern __shared__ __align__(1024) unsigned char smem[];
     smem_layout<cfg> at;
     at.Q.first_stage = __cvta_generic_to_shared(smem);
-    at.K.first_stage = at.Q.first_stage + (Q_parts<cfg> ? 1 : Q_stages<cfg>)*consumers<cfg> * Q_bytes<cfg>;
-    if constexpr (Q_parts<cfg>) {
+    at.K.first_stage = at.Q.first_stage + (Q_parts<cfg> ? 1 : Q_stages<cfg>)*row_groups<cfg> * Q_bytes<cfg>;
+    if constexpr (one_more_part<cfg>) {
         __shared__ __align__(1024) unsigned char last_part[Q_bytes<cfg>];
         at.last_Q = __cvta_generic_to_shared(last_part);
     }
-    at.V.first_stage = at.K.first_stage + cfg.stages * KV_bytes<cfg>;
-    at.O = at.V.first_stage + cfg.stages * KV_bytes<cfg>;
-    at.K.first_full = at.O + (Q_parts<cfg> ? 0 : consumers<cfg> * Q_bytes<cfg>);
+    at.V.first_stage = at.K.first_stage + cfg.stages * K_bytes<cfg>;
+    at.O = at.V.first_stage + cfg.stages * V_bytes<cfg>; /* or the halves of S */
+    at.K.first_full = at.O + (Q_parts<cfg> ? V_parts<cfg> * S_bytes<cfg> : row_groups<cfg> * Q_bytes<cfg>);
     at.V.first_full = at.K.first_full + 8 * cfg.stages;
     at.K.first_empty = at.V.first_full + 8 * cfg.stages;
     at.V.first_empty = at.K.first_empty + 8 * cfg.stages;
@@ -203,7 +241,7 @@ __device__ __forceinline__ smem_layout<cfg> find_layout() {
 template <attention_config cfg>
 __device__ __forceinline__ void init_mbarriers(const smem_layout<cfg> &at) {
     if (threadIdx.x == 0) {
-        for (int n = 0; n < Q_fulls<cfg>; n++) at.Q.init(n, Q_parts<cfg> ? 1 : cfg.n_warps);
+        for (int n = 0; n < Q_fulls<cfg>; n++) at.Q.init(n, Q_parts<cfg> ? V_parts<cfg> : cfg.n_warps);
         mbarrier_init(at.fetch, 1);
         for (int slot = 0; slot < queue_slots; slot++) at.queue.init(slot, cfg.n_warps + (cfg.serves ? 2 : 1));
         for (int stage = 0; stage < cfg.stages; stage++) {
@@ -235,14 +273,18 @@ __device__ __forceinline__ void start_QK_step(S_tiles<cfg> &S, const A &a, uint6
     if constexpr (cfg.B_c == 128 && cfg.dtype == BF16) wgmma_m64n128k16_bf16(S, a, K, accumulate);
     if constexpr (cfg.B_c == 64 && cfg.dtype == FP16) wgmma_m64n64k16_f16(S, a, K, accumulate);
     if constexpr (cfg.B_c == 64 && cfg.dtype == BF16) wgmma_m64n64k16_bf16(S, a, K, accumulate);
+    if constexpr (cfg.B_c == 32 && cfg.dtype == FP16) wgmma_m64n32k16_f16(S, a, K, accumulate);
+    if constexpr (cfg.B_c == 32 && cfg.dtype == BF16) wgmma_m64n32k16_bf16(S, a, K, accumulate);
 }
 
 /* Start S = Q K^T, a group of wgmma, one for each 16 columns of Q and K. Q is read from registers or, with the
- * descriptor Q_matrix, from shared memory. */
+ * descriptor Q_matrix, from shared memory. With shared rows a consumer multiplies the first or the second half of
+ * each tile, to which the descriptors point. */
 template <attention_config cfg>
 __device__ __forceinline__ void start_QK(S_tiles<cfg> &S, const Q_fragments<cfg> &Q, uint64_t Q_matrix, uint64_t K) {
     wgmma_fence();
     for (int k = 0; k < d_steps<cfg>; k++) {
+        if (shares_rows<cfg> && k % 4 >= 2) continue;
         const uint64_t K_step = K + k / 4 * (cfg.B_c * tile_row_bytes / 16) + k % 4 * 2;
         if constexpr (Q_in_registers<cfg>)
             start_QK_step<cfg>(S, Q[k], K_step, k != 0);
@@ -258,12 +300,12 @@ __device__ __forceinline__ void start_PV(O_tiles<cfg> &O, const P_fragments<cfg>
     wgmma_fence();
     for (int k = 0; k < key_steps<cfg>; k++) {
         const uint64_t V_step = V + k * (16 * tile_row_bytes / 16);
-        if constexpr (cfg.d_head == 64 && cfg.dtype == FP16) wgmma_m64n64k16_f16_trans(O, P[k], V_step, 1);
-        if constexpr (cfg.d_head == 64 && cfg.dtype == BF16) wgmma_m64n64k16_bf16_trans(O, P[k], V_step, 1);
-        if constexpr (cfg.d_head == 128 && cfg.dtype == FP16) wgmma_m64n128k16_f16_trans(O, P[k], V_step, 1);
-        if constexpr (cfg.d_head == 128 && cfg.dtype == BF16) wgmma_m64n128k16_bf16_trans(O, P[k], V_step, 1);
-        if constexpr (cfg.d_head == 256 && cfg.dtype == FP16) wgmma_m64n256k16_f16_trans(O, P[k], V_step, 1);
-        if constexpr (cfg.d_head == 256 && cfg.dtype == BF16) wgmma_m64n256k16_bf16_trans(O, P[k], V_step, 1);
+        if constexpr (V_columns<cfg> == 64 && cfg.dtype == FP16) wgmma_m64n64k16_f16_trans(O, P[k], V_step, 1);
+        if constexpr (V_columns<cfg> == 64 && cfg.dtype == BF16) wgmma_m64n64k16_bf16_trans(O, P[k], V_step, 1);
+        if constexpr (V_columns<cfg> == 128 && cfg.dtype == FP16) wgmma_m64n128k16_f16_trans(O, P[k], V_step, 1);
+        if constexpr (V_columns<cfg> == 128 && cfg.dtype == BF16) wgmma_m64n128k16_bf16_trans(O, P[k], V_step, 1);
+        if constexpr (V_columns<cfg> == 256 && cfg.dtype == FP16) wgmma_m64n256k16_f16_trans(O, P[k], V_step, 1);
+        if constexpr (V_columns<cfg> == 256 && cfg.dtype == BF16) wgmma_m64n256k16_bf16_trans(O, P[k], V_step, 1);
     }
     wgmma_commit_group();
 }
@@ -353,7 +395,7 @@ __device__ __forceinline__ bool is_swept(const rows_in_use &rows) {
  * row. */
 template <attention_config cfg>
 __device__ __forceinline__ void clear_rows(uint32_t block, int row, int end, int lane) {
-    for (int tile = 0; tile < cfg.d_head / 64; tile++)
+    for (int tile = 0; tile < d_head_v<cfg> / 64; tile++)
 #pragma unroll 1
         for (int at = row * tile_row_bytes + 16 * lane; at < end * tile_row_bytes; at += 16 * 32)
             store_shared_v4(block + tile * cfg.B_c * tile_row_bytes + at, 0, 0, 0, 0);
@@ -394,24 +436,28 @@ struct producer {
     const tensor_maps &maps;
     const smem_layout<cfg> &at;
 
+    template <int bytes>
+    static constexpr int tiles_of = bytes / (cfg.B_c * tile_row_bytes);
+
     /* Copy rows of Q, K or V to a block whose tiles have `tile_rows` rows. If they may be shorter than the block's, the
      * map has the elements of a row in one dimension, and a copy of one tile fills its missing columns with zeros. */
-    template <int tile_rows>
+    template <int tile_rows, int tiles>
     __device__ __forceinline__ void copy_rows(uint32_t smem, const tensor_map &map, uint32_t full, int row, int head,
                                               int sample) const {
         if constexpr (cfg.extended)
-            for (int tile = 0; tile < cfg.d_head / 64; tile++)
+            for (int tile = 0; tile < tiles; tile++)
                 copy_heads_to_smem(smem + tile * tile_rows * tile_row_bytes, map, full, row, tile, head, sample);
         else
             copy_tensor_to_smem(smem, map, full, row, head, sample);
     }
 
     /* Block number n of the CTA. It may be copied once all consumers have read the block before it in the stage. */
-    __device__ __forceinline__ void copy_block(const ring<cfg.stages, KV_bytes<cfg>> &blocks, const tensor_map &map,
-                                               int n, const KV_position &from) const {
+    template <int bytes>
+    __device__ __forceinline__ void copy_block(const ring<cfg.stages, bytes> &blocks, const tensor_map &map, int n,
+                                               const KV_position &from) const {
         blocks.wait_until_empty(n);
-        mbarrier_arrive_expect_tx(blocks.full(n), KV_bytes<cfg>);
-        copy_rows<cfg.B_c>(blocks.stage(n), map, blocks.full(n), from.row, from.head, from.sample);
+        mbarrier_arrive_expect_tx(blocks.full(n), bytes);
+        copy_rows<cfg.B_c, tiles_of<bytes>>(blocks.stage(n), map, blocks.full(n), from.row, from.head, from.sample);
     }
 
     /* Start copy number n of Q: the parts from `part` on that one copy brings. */
@@ -427,7 +473,8 @@ struct producer {
                     copy_heads_of_Q(to, full, first.packing.query((part + i) * group_rows), first);
                     continue;
                 }
-            copy_rows<group_rows>(to, maps.Q, full, from.row + (part + i) * group_rows, first.head, from.sample);
+            copy_rows<group_rows, cfg.d_head / 64>(to, maps.Q, full, from.row + (part + i) * group_rows, first.head,
+                                                   from.sample);
         }
     }
 
@@ -450,8 +497,9 @@ struct producer {
     /* V of a block that is swept: the sweeper passes it on to the consumers. */
     __device__ __forceinline__ void copy_to_sweeper(int n, int swept, const KV_position &from) const {
         at.V.wait_until_empty(n);
-        mbarrier_arrive_expect_tx(at.landed(swept), KV_bytes<cfg>);
-        copy_rows<cfg.B_c>(at.V.stage(n), maps.V, at.landed(swept), from.row, from.head, from.sample);
+        mbarrier_arrive_expect_tx(at.landed(swept), V_bytes<cfg>);
+        copy_rows<cfg.B_c, tiles_of<V_bytes<cfg>>>(at.V.stage(n), maps.V, at.landed(swept), from.row, from.head,
+                                                   from.sample);
     }
 
     /* Only the last and the first block of a Q block may have rows that none of its rows attends to. */
@@ -492,7 +540,7 @@ struct producer {
 
     /* ---- K and V in pages: all lanes of the warp call these together ---- */
 
-    using copies_of_block = page_copies<cfg.B_c, cfg.d_head / 64, cfg.extended>;
+    using copies_of_block = page_copies<cfg.B_c, cfg.extended>;
 
     __device__ __forceinline__ void copy_Q_by_warp(int n, int part, const auto &first) const {
         at.Q.wait_until_empty(n);
@@ -500,13 +548,14 @@ struct producer {
     }
 
     /* Block number n of the CTA. */
-    __device__ __forceinline__ void copy_pages(const ring<cfg.stages, KV_bytes<cfg>> &blocks, const tensor_map &map,
-                                               int n, uint32_t full, const copies_of_block &copies,
+    template <int bytes>
+    __device__ __forceinline__ void copy_pages(const ring<cfg.stages, bytes> &blocks, const tensor_map &map, int n,
+                                               uint32_t full, const copies_of_block &copies,
                                                const KV_position &from) const {
         blocks.wait_until_empty(n);
-        if (copies.lane == 0) mbarrier_arrive_expect_tx(full, KV_bytes<cfg>);
+        if (copies.lane == 0) mbarrier_arrive_expect_tx(full, bytes);
         __syncwarp(); /* no byte comes before it is expected */
-        if (!copies.are_mine()) return;
+        if (!copies.are_mine(tiles_of<bytes>)) return;
         const uint32_t smem = blocks.stage(n) + copies.bytes_before();
         if constexpr (cfg.extended)
             copy_heads_to_smem(smem, map, full, from.row, copies.tile, from.head, from.sample);
@@ -641,11 +690,14 @@ struct consumer {
     /* The part of a Q block that this consumer owns. With a causal mask the parts attend to different numbers of KV
      * blocks, so a consumer alternates between the first and the last part. */
     __device__ __forceinline__ int part_of(int turn) const {
+        if constexpr (shares_rows<cfg>) return 0;
         return args.causal && turn % 2 ? consumers<cfg> - 1 - group : group;
     }
+    /* The part of the columns of V and O. */
+    __device__ __forceinline__ int V_part() const { return shares_rows<cfg> ? group : 0; }
     /* The number of the copy that brings the part, and the addresses of the part and of this warp's first row. */
     __device__ __forceinline__ int Q_copy(int turn) const {
-        return Q_parts<cfg> ? turn * consumers<cfg> + part_of(turn) : turn;
+        return Q_parts<cfg> ? turn * row_groups<cfg> + part_of(turn) : turn;
     }
     __device__ __forceinline__ uint32_t Q_part(int turn) const {
         return at.Q_stage(Q_copy(turn)) + (Q_parts<cfg> ? 0 : part_of(turn)) * Q_bytes<cfg>;
@@ -713,16 +765,19 @@ struct consumer {
     /* ---- K and V ---- */
 
     __device__ __forceinline__ void start_S(int block, int turn) {
+        constexpr int half_tile = 4; /* 64 bytes */
         at.K.wait_until_full(block);
-        start_QK<cfg>(S, Q, wgmma_descriptor(Q_part(turn), 0), at.K_matrix(block));
+        start_QK<cfg>(S, Q, wgmma_descriptor(Q_part(turn), 0) + V_part() * half_tile,
+                      at.K_matrix(block) + V_part() * half_tile);
     }
     __device__ __forceinline__ void start_O(int block) {
         at.V.wait_until_full(block);
-        start_PV<cfg>(O, P, at.V_matrix(block));
+        start_PV<cfg>(O, P, at.V_matrix(block) + V_part() * (V_columns<cfg> / 64 * cfg.B_c * tile_row_bytes / 16));
     }
 
     /* Release a block of a ring unread, once all warps of the consumer have observed its arrival. */
-    __device__ __forceinline__ void pass_block(const ring<cfg.stages, KV_bytes<cfg>> &blocks, int block) const {
+    template <int bytes>
+    __device__ __forceinline__ void pass_block(const ring<cfg.stages, bytes> &blocks, int block) const {
         blocks.wait_until_full(block);
         bar_sync(1 + consumers<cfg> + group, group_threads);
         if (leads) mbarrier_arrive(blocks.empty(block));
@@ -744,6 +799,26 @@ struct consumer {
     }
 
     /* ---- from S to P ---- */
+
+    /* With shared rows: leave this half of S to the other consumer, and add its half. The sum is the same in both. */
+    __device__ __forceinline__ void add_other_half() {
+        if constexpr (shares_rows<cfg>) {
+            constexpr int stored = 1 + 2 * consumers<cfg>, loaded = stored + 1; /* named barriers */
+            const uint32_t mine = at.O + threadIdx.x % group_threads * 16 + group * S_bytes<cfg>,
+                           others = mine + (1 - 2 * group) * S_bytes<cfg>;
+            const auto at_tile = [](int n) { return n * group_threads * 16; };
+            bar_sync(loaded, 2 * group_threads); /* the other one has the half before */
+            for (int n = 0; n < 2 * key_steps<cfg>; n++)
+                store_shared_v4(mine + at_tile(n), __float_as_int(S[n][0]), __float_as_int(S[n][1]),
+                                __float_as_int(S[n][2]), __float_as_int(S[n][3]));
+            bar_sync(stored, 2 * group_threads);
+            for (int n = 0; n < 2 * key_steps<cfg>; n++) {
+                int half[4];
+                load_shared_v4(others + at_tile(n), half[0], half[1], half[2], half[3]);
+                for (int e = 0; e < 4; e++) S[n][e] += __int_as_float(half[e]);
+            }
+        }
+    }
 
     /* Factor of the scores. With a cap S is in units of the cap. */
     static __device__ __forceinline__ float score_factor(const args_of<cfg> &args) {
@@ -832,6 +907,7 @@ struct consumer {
             release_K(block, turn, key == served.last_key);
         else
             release_K(block, turn, key == 0);
+        add_other_half();
         cap_S();
         if (masks(key)) change_and_mask_S();
         names.dump_S(args, S, share.row + 16 * warp, key);
@@ -918,6 +994,7 @@ struct consumer {
             release_K(block, turn, key == served.last_key);
         else
             release_K(block, turn, key == 0);
+        add_other_half();
         cap_S();
         if (masked) change_and_mask_S();
         names.dump_S(args, S, share.row + 16 * warp, key);
@@ -982,11 +1059,12 @@ struct consumer {
             divide_by_l(O, l);
         if constexpr (cfg.extended)
             if (args.keep_from) rescale(O, {args.dropout_scale, args.dropout_scale});
-        if (args.LSE) store_LSE(args, m, l, seq, packing, row + lane / 4, first.head, sample, lane);
+        if (args.LSE && V_part() == 0) store_LSE(args, m, l, seq, packing, row + lane / 4, first.head, sample, lane);
         /* A copy writes 16 rows, and those past the end may be another sequence's. The compiler must know that the
          * lanes agree, or no loop counts in uniform registers. */
         if (!copies_O<cfg> || (cfg.serves && warp_uniform(row + 16 > seq.seq_q)))
-            store_O_to_gmem<cfg.dtype, cfg.extended>(args, O, seq, packing, row + lane / 4, first.head, sample, lane);
+            store_O_to_gmem<cfg.dtype, cfg.extended>(args, O, seq, packing, row + lane / 4, first.head, sample, lane,
+                                                     V_part() * V_columns<cfg>);
         else
             copy_O(row + first_row_of(seq), first.head, sample);
     }
@@ -1060,7 +1138,7 @@ struct consumer {
         if (lane == 0) mbarrier_arrive(at.queue.empty(turn));
         take_P_from_S();
         for (int half = 0; half < 2; half++) m[half] = next_m[half], l[half] = next_l[half];
-        for (int n = 0; n < 2 * d_steps<cfg>; n++)
+        for (int n = 0; n < V_columns<cfg> / 8; n++)
             for (int e = 0; e < 4; e++) O[n][e] = 0;
     }
 

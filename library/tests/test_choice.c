@@ -173,7 +173,7 @@ static void reasons(const struct made_up *made) {
     call.problem.causal = 1;
     refused(made, &call, &SMALLEST, FL_UNAVAILABLE, "of them static: small has 49152");
     refused(made, &call, &NEWER, FL_UNAVAILABLE, "newer: no machine code for compute capability 10.0 in this library");
-    call.problem.d_head = 80;
+    call.problem.d_head = call.problem.d_head_v = 80;
     refused(made, &call, &H200, FL_UNSUPPORTED, "d_head 80: the kernels of this library support 128");
     call = call_of("v37");
     call.scaled = true;
@@ -221,7 +221,7 @@ static void rankings(void) {
                 made.instances[v][0].symbol = LARGE; /* the cubin's */
             }
             struct call call = call_of(NULL);
-            call.problem.d_head = row->d_head;
+            call.problem.d_head = call.problem.d_head_v = row->d_head;
             call.problem.causal = row->causal;
             target.major = row->major, target.minor = row->minor;
             chosen(&made, &call, &target, names[0], LARGE, row->versions);

@@ -158,8 +158,10 @@ static void sizes(fl_library *library, const struct attention *attention) {
     WRONG(heads = problem.kv_heads = 70000, FL_INVALID, "heads 70000: must be from 1 to 65535");
     WRONG(kv_heads = 3, FL_INVALID, "kv_heads 3: must divide heads, 2");
     WRONG(seq_q = -5, FL_INVALID, "seq_q -5: must be from 0");
-    WRONG(d_head = 84, FL_UNSUPPORTED, "d_head 84: must be a multiple of 8 up to 256; pad q, k and v with zeros");
-    WRONG(d_head = 264, FL_UNSUPPORTED, "d_head 264: must be a multiple of 8 up to 256");
+    WRONG(d_head = 84, FL_UNSUPPORTED, "d_head 84: must be a multiple of 8 up to 576; pad q, k and v with zeros");
+    WRONG(d_head = 584, FL_UNSUPPORTED, "d_head 584: must be a multiple of 8 up to 576");
+    WRONG(d_head_v = 7, FL_UNSUPPORTED, "d_head_v 7: must be a multiple of 8 up to 512; pad v with zeros");
+    WRONG(d_head_v = -8, FL_INVALID, "d_head_v -8: must be from 0 to 65536");
     WRONG(bias_dtype = 2, FL_INVALID, "bias_dtype 2: must be 0 without FL_BIAS in arrays");
     WRONG(alibi_batch = 2, FL_INVALID, "alibi_batch 2: must be 0 without FL_ALIBI_SLOPES in arrays");
     WRONG(arrays = (problem.alibi_batch = 1, FL_ALIBI_SLOPES), FL_INVALID, "alibi_batch 1: must be 0, or 2, heads");

@@ -248,6 +248,10 @@ static void attention_symbols(void) {
     ok(decodes(ATTENTION "L11instruction2ELi2ELi32ELb1ELb1ELb0ELb0ELb0ELb1EEEEv13extended_args" MAPS,
                "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend"),
        "one for shorter rows and biases");
+    ok(decodes("_Z13flash_forwardIXtl16attention_configL5dtype5ELi192ELi128ELi128ELi8EL11instruction2ELi2ELi32ELb1ELb1"
+               "ELb0ELb0ELb0ELb1ELi128EEEEv13extended_args" MAPS,
+               "(FP16, 192, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend+dv_128"),
+       "one with shorter rows of V");
     ok(decodes(ATTENTION "L11instruction1ELi4E" PARAMETERS, "(FP16, 128, 128, 128, 8): mma_sync+stages_4"),
        "one for mma.sync, without the last fields");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
