@@ -83,12 +83,12 @@ def _check_shapes(k_cache: Any, v_cache: Any, seqlens_k: Any, block_table: Any, 
             raise ValueError(f"{name} is {array.dtype}: int32 is needed")
         if name in arrays and array.dtype != k_cache.dtype:
             raise ValueError(f"{name} is {array.dtype} and k_cache {k_cache.dtype}: they must be of one type")
-    batch, of_cache = seqlens_k.shape[0], tuple(k_cache.shape[2:])
-    of_new = (batch, k_new.shape[1], *of_cache)
+    batch, kv_heads, d_head_v = seqlens_k.shape[0], k_cache.shape[2], v_cache.shape[3]
+    of_new = (batch, k_new.shape[1], kv_heads)
     for name, wanted, why in (
-        ("v_cache", tuple(k_cache.shape), "that of k_cache"),
-        ("k_new", of_new, "a row of k_cache for each entry of seqlens_k"),
-        ("v_new", of_new, "that of k_new"),
+        ("v_cache", (*k_cache.shape[:3], d_head_v), "that of k_cache, where only the last axis may differ"),
+        ("k_new", (*of_new, k_cache.shape[3]), "a row of k_cache for each entry of seqlens_k"),
+        ("v_new", (*of_new, d_head_v), "a row of v_cache for each row of k_new"),
     ):
         found = tuple(arrays[name].shape)
         if found != wanted:

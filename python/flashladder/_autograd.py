@@ -36,6 +36,7 @@ BIASES = FLOATS[1:]
 # Arrays of a backward pass.
 DIFFERENTIABLE = ("cu_seqlens_q", "cu_seqlens_k", "seqlens_q", "seqlens_k", *FLOATS, "rng_state")
 RESULTS = ("max_logits",)  # arrays that are results
+KERNEL_SIZES = (64, 128, 256)  # elements of the rows of q, k and v for which there are kernels
 NO_LSE = "the backward pass reads log-sum-exp, and return_lse is False: pass True, as flashladder.torch does"
 NO_FORWARD_MODE = (
     "{} has a tangent, and attention has no forward-mode derivative (jvp, forward_ad): use reverse mode, or compute it "
@@ -165,10 +166,49 @@ def plan(q: Tensor, k: Tensor, v: Tensor, asked: Asked, names: tuple[str, ...] =
     return _problem(q, k, v, (rows * heads * d_head, heads * d_head, d_head), asked, names)
 
 
+@functools.lru_cache(maxsize=1024)
+def _kernel_size(dtype: Any, gpu: int | None, most: int) -> int:
+    for size in KERNEL_SIZES:
+        if size < most:
+            continue
+        try:
+            row = (size, size, size)
+            _launch.backward_problem(DTYPES[dtype], gpu, (1, 1, 1, 1, 1, size), (row,) * 4, False, None, "best")
+        except NotImplementedError:
+            continue
+        return size
+    return 0
+
+
+def kernel_size(q: Tensor, v: Tensor) -> int:
+    """Elements of a row of the kernel that computes the gradients. Shorter rows are padded with zeros, in copies of all
+    tensors. 0: no kernel does, and PyTorch's operations compose them."""
+    if q.dtype not in DTYPES:
+        return 0
+    return _kernel_size(q.dtype, q.device.index if q.device.type == "cuda" else None, max(q.shape[-1], v.shape[-1]))
+
+
+def is_exact(q: Tensor, v: Tensor) -> bool:
+    """True if a kernel computes the gradients of the tensors as they are."""
+    return bool(q.shape[-1] == v.shape[-1] == kernel_size(q, v))
+
+
+def refuse_batch(q: Tensor, v: Tensor, arrays: dict[str, Tensor], chosen: Options) -> None:
+    """NotImplementedError where composed gradients would have to be the same in every batch."""
+    if not chosen.batch_invariant:
+        return
+    asked, most = [name for name in BIASES if name in arrays], max(q.shape[-1], v.shape[-1])
+    asked += ["dropout_p"] * bool(chosen.dropout_p)
+    if most > KERNEL_SIZES[-1] or not (torch.compiler.is_compiling() or kernel_size(q, v)):
+        asked.append(f"d_head {most}")
+    if asked:
+        raise NotImplementedError(NO_BATCH.format(asked[0]))
+
+
 def check(q: Tensor, k: Tensor, v: Tensor, asked: Asked, arrays: dict[str, Tensor]) -> None:
     """The errors of plan() for sequences with arrays; the call itself reports wrong tensors."""
     packed = "cu_seqlens_q" in arrays
-    if is_composed(arrays):
+    if is_composed(arrays) or not is_exact(q, v):
         return
     if not q.dim() == k.dim() == v.dim() == (3 if packed else 4) or q.dtype not in DTYPES or not k.shape[-3]:
         return
@@ -222,9 +262,17 @@ def compute(
 ) -> tuple[Tensor, ...]:
     """dq, dk and dv, in the memory order of q, k and v, and the gradients of FLOATS that are there. More than 65,535
     sequences take several passes."""
-    if is_composed(arrays):
+    size = kernel_size(q, v)
+    if not size or is_composed(arrays):
         composed = _composed.gradients(dout, (q, k, v, out), lse, asked, arrays)
         return (*[_like(one).copy_(gradient) for one, gradient in zip((q, k, v), composed)], *composed[3:])
+    if not q.shape[-1] == v.shape[-1] == size:
+        dout, *wide, out = [torch.nn.functional.pad(one, (0, size - one.shape[-1])) for one in (dout, q, k, v, out)]
+        scale = q.shape[-1] ** -0.5 if asked.scale is None else asked.scale
+        asked = asked._replace(scale=scale)
+        found = compute(dout, wide[0], wide[1], wide[2], out, lse, asked, deterministic, arrays)
+        narrow = [_like(one).copy_(gradient[..., : one.shape[-1]]) for one, gradient in zip((q, k, v), found)]
+        return (*narrow, *found[3:])
     if dout.stride() != out.stride():
         dout = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device=out.device).copy_(dout)
     packed = "cu_seqlens_q" in arrays

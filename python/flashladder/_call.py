@@ -186,7 +186,7 @@ class Call(NamedTuple):
         framework.refuse(self.q, self.k, self.v, self.out, self.arrays)
         current = _stream_of(framework, plan, chosen, stream)
         made, lse = framework.results(
-            self.q, self.options.return_lse and plan.lse_shape, self.out, chosen, self.options.dtype
+            self.q, self.v.shape[-1], self.options.return_lse and plan.lse_shape, self.out, chosen, self.options.dtype
         )
         if plan.ragged or plan.problem is None:
             if self.out is None or plan.problem is None:
@@ -212,7 +212,8 @@ class Call(NamedTuple):
         rows = self.q.shape[-3]
         shape = (self.q.shape[-2], rows) if packed else (self.q.shape[0], self.q.shape[-2], rows)
         handle = None if stream is None else stream_handle(stream)
-        out, lse = framework.results(self.q, self.options.return_lse and shape, self.out, handle, self.options.dtype)
+        wanted = self.options.return_lse and shape
+        out, lse = framework.results(self.q, self.v.shape[-1], wanted, self.out, handle, self.options.dtype)
         if packed and self.out is None:
             framework.fill(out, 0.0, handle)
         for first in range(0, self.sequences(), MOST_SEQUENCES):
@@ -391,6 +392,7 @@ def _new_plan(framework: Framework, call: Call) -> Plan:
     _check_shapes(layouts, PACKED if is_packed else AXES, same_batch=not paged)
     samples, rows_q, heads, d_head = q.shape
     n_pages, rows_k, kv_heads, _ = k.shape
+    d_head_v = layouts["v"].shape[3]
     if paged and rows_k % PAGE_UNIT:
         raise ValueError(f"page_rows {rows_k}: pages of k, its second axis, must have a multiple of {PAGE_UNIT} rows")
     extra = {name: layout_of(framework, name, array) for name, array in arrays.items()}
@@ -418,6 +420,8 @@ def _new_plan(framework: Framework, call: Call) -> Plan:
         more |= {"dropout_p": options.dropout_p}
     if len(extra["alibi_slopes"].shape if "alibi_slopes" in extra else ()) == 2:
         more |= {"alibi_batch": heads}
+    if d_head_v != d_head:
+        more |= {"d_head_v": d_head_v}
     if options.window is not None:
         left, right = (min(side, 1 << 30) for side in options.window)
         more |= {"windowed": 1, "window_left": left, "window_right": right}
@@ -427,7 +431,8 @@ def _new_plan(framework: Framework, call: Call) -> Plan:
         more |= {"q_dtype": KIND_E4M3, "sums": int(options.accurate), "scale_keys": options.scale_keys}
         more |= {"o_dtype": KIND_E4M3} if options.dtype == E4M3 else {}
     more |= {"softcap": options.softcap, "split_keys": split_keys(options, rows_q * heads // max(1, kv_heads), arrays)}
-    o_strides = (rows_q * heads * d_head, heads * d_head, d_head) if call.out is None else layouts["out"].strides[:3]
+    contiguous = (rows_q * heads * d_head_v, heads * d_head_v, d_head_v)
+    o_strides = contiguous if call.out is None else layouts["out"].strides[:3]
     dtype = q.dtype if options.dtype is None else options.dtype if options.dtype in DTYPES else "bfloat16"
     problem = None
     if rows_k or not (is_packed or arrays or options.window or options.softcap):
@@ -486,7 +491,8 @@ def _seconds(problem: Problem) -> float:
     if not _emulates():
         return 0.0
     pairs: int = problem.batch * problem.heads * problem.seq_q * problem.seq_k
-    operations: int = 4 * pairs * problem.d_head // (2 if problem.causal else 1)
+    elements = problem.d_head + (problem.d_head_v or problem.d_head)
+    operations: int = 2 * pairs * elements // (2 if problem.causal else 1)
     return operations / EMULATED / (os.cpu_count() or 1)
 
 
@@ -540,17 +546,19 @@ def _check(name: str, layout: Layout, q: Layout, dtype: str = "") -> None:
 
 def _check_shapes(layouts: dict[str, Layout], axes: str, same_batch: bool = True) -> None:
     q, k, v = (layouts[name].shape for name in "qkv")
-    if v != k:
-        remedy = "; pad v with zeros, and take as many elements of the result" if v[:3] == k[:3] and v[3] < k[3] else ""
-        raise ValueError(f"v has the shape {v} and k {k}: both must be [batch, seq_k, kv_heads, d_head]{remedy}")
+    if v[:3] != k[:3]:
+        raise ValueError(f"v has the shape {v} and k {k}: only the last axis may differ, d_head")
     for axis in (0, 3) if same_batch else (3,):
         if k[axis] != q[axis]:
             what = ("batch", "", "", "d_head")[axis]
             raise ValueError(f"{what} of k is {k[axis]} and of q {q[axis]}: they must be equal; the axes are {axes}")
     if k[2] and q[2] % k[2]:
         raise ValueError(f"heads of k are {k[2]} and of q {q[2]}: k must divide q; the axes are {axes}")
-    if "out" in layouts and layouts["out"].shape != q:
-        raise ValueError(f"out has the shape {layouts['out'].shape} and q {q}: they must be equal")
+    if v[3] == 0 and q[3]:
+        raise ValueError(f"v has the shape {v}: d_head, its last axis, must be at least 8")
+    of_out = (*q[:3], v[3])
+    if "out" in layouts and layouts["out"].shape != of_out:
+        raise ValueError(f"out has the shape {layouts['out'].shape}: {of_out} is needed, the rows of q and d_head of v")
     if "out" in layouts and overlaps_itself(layouts["out"].shape, layouts["out"].strides):
         raise ValueError(f"out has the strides {layouts['out'].strides}, so that rows of it overlap: pass another one")
 

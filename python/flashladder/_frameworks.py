@@ -76,7 +76,7 @@ class Torch:
         return self.torch.cuda.current_stream(gpu).cuda_stream  # type: ignore[no-any-return]
 
     def results(
-        self, q: Any, lse_shape: Any, out: Any, stream: int | None, dtype: str | None = None
+        self, q: Any, d_head_v: int, lse_shape: Any, out: Any, stream: int | None, dtype: str | None = None
     ) -> tuple[Any, Any]:
         torch = self.torch
         if out is not None and not lse_shape:
@@ -84,10 +84,12 @@ class Torch:
         # Memory that is allocated on a stream is not reused on another before that stream is done.
         if stream is not None and stream != self.current_stream(q.device.index):
             with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=q.device)):
-                return self.results(q, lse_shape, out, None, dtype)
+                return self.results(q, d_head_v, lse_shape, out, None, dtype)
         lse = q.new_empty(lse_shape, dtype=torch.float32) if lse_shape else None
         if out is None and dtype is not None:
             return torch.empty_like(q, dtype=getattr(torch, dtype), memory_format=torch.contiguous_format), lse
+        if out is None and d_head_v != q.shape[-1]:
+            return q.new_empty((*q.shape[:-1], d_head_v)), lse
         return torch.empty_like(q, memory_format=torch.contiguous_format) if out is None else out, lse
 
     def fill(self, array: Any, value: float, stream: int | None) -> None:
@@ -136,12 +138,12 @@ class NumPy:
         return 0
 
     def results(
-        self, q: Any, lse_shape: Any, out: Any, stream: int | None, dtype: str | None = None
+        self, q: Any, d_head_v: int, lse_shape: Any, out: Any, stream: int | None, dtype: str | None = None
     ) -> tuple[Any, Any]:
         empty = self.numpy.empty
         lse = empty(lse_shape, self.numpy.float32) if lse_shape else None
         kind = q.dtype if dtype is None else self.numpy.dtype(self._kind(dtype))
-        return empty(q.shape, kind) if out is None else out, lse
+        return empty((*q.shape[:-1], d_head_v), kind) if out is None else out, lse
 
     def _kind(self, dtype: str) -> Any:
         return dtype if dtype == "float16" else getattr(importlib.import_module("ml_dtypes"), dtype)
@@ -187,16 +189,16 @@ class CuPy:
         return self.cupy.cuda.get_current_stream(gpu).ptr  # type: ignore[no-any-return]
 
     def results(
-        self, q: Any, lse_shape: Any, out: Any, stream: int | None, dtype: str | None = None
+        self, q: Any, d_head_v: int, lse_shape: Any, out: Any, stream: int | None, dtype: str | None = None
     ) -> tuple[Any, Any]:
         gpu = q.data.device_id
         if stream is not None:  # as in Torch.results()
             with self.cupy.cuda.Device(gpu), self.cupy.cuda.ExternalStream(stream, gpu):
-                return self._empty(q, lse_shape, out)
+                return self._empty(q, d_head_v, lse_shape, out)
         if gpu != self.cupy.cuda.runtime.getDevice():
             with self.cupy.cuda.Device(gpu):
-                return self._empty(q, lse_shape, out)
-        return self._empty(q, lse_shape, out)
+                return self._empty(q, d_head_v, lse_shape, out)
+        return self._empty(q, d_head_v, lse_shape, out)
 
     def fill(self, array: Any, value: float, stream: int | None) -> None:
         gpu = array.data.device_id
@@ -218,9 +220,9 @@ class CuPy:
     def is_traced(self) -> bool:
         return False
 
-    def _empty(self, q: Any, lse_shape: Any, out: Any) -> tuple[Any, Any]:
+    def _empty(self, q: Any, d_head_v: int, lse_shape: Any, out: Any) -> tuple[Any, Any]:
         lse = self.cupy.empty(lse_shape, "float32") if lse_shape else None
-        return self.cupy.empty(q.shape, q.dtype) if out is None else out, lse
+        return self.cupy.empty((*q.shape[:-1], d_head_v), q.dtype) if out is None else out, lse
 
 
 class DLPack:
@@ -243,7 +245,7 @@ class DLPack:
         return 0
 
     def results(
-        self, q: Any, lse_shape: Any, out: Any, stream: int | None, dtype: str | None = None
+        self, q: Any, d_head_v: int, lse_shape: Any, out: Any, stream: int | None, dtype: str | None = None
     ) -> tuple[Any, Any]:
         if out is None or lse_shape:
             raise ValueError(

@@ -57,8 +57,9 @@ def attention(
 ) -> Any:
     """Compute softmax(scale · q kᵀ) v, without gradients: flashladder.torch and flashladder.jax have them.
 
-    q is [batch, seq_q, heads, d_head]; k and v are [batch, seq_k, kv_heads, d_head]. All are float16 or bfloat16, on
-    one GPU or in host memory; heads is a multiple of kv_heads. A batch of 1 is broadcast. The elements of a row must be
+    q is [batch, seq_q, heads, d_head]; k and v are [batch, seq_k, kv_heads, d_head], and d_head of v and of the result
+    may be another one. All are float16 or bfloat16, on one GPU or in host memory; heads is a multiple of kv_heads, and
+    v may be a slice of k. A batch of 1 is broadcast. The elements of a row must be
     contiguous and the other strides multiples of 8 elements, so q.transpose(1, 2) of [batch, heads, seq, d_head] works.
 
     causal      row i attends to the keys up to i + seq_k - seq_q: the mask is aligned to the bottom right
@@ -83,7 +84,7 @@ def attention(
                 flashladder.torch have the same bits in every run. False or None: neither is promised
     return_lse  also return the natural logarithm of each row's sum of exponentials, float32 [batch, heads, seq_q]
     version     "best": the fastest kernel for this GPU, by its records; or one of versions(): "attention/wgmma"
-    out         array for the result, with the shape and dtype of q; None: a new contiguous array
+    out         array for the result, with the dtype of q, its shape, and d_head of v; None: a new contiguous array
     stream      CUDA stream of the kernel; None: the framework's current stream
 
     Return out, or (out, log-sum-exp), as arrays of q's framework. On a GPU they are complete when the stream reaches

@@ -79,8 +79,10 @@ def problem(
     fields = dict(more)  # pages are samples of K and V, and packed sequences are rows of one
     of_q = (batch, fields.get("total_q", seq_q), heads)
     of_k = (fields.get("n_pages", batch), fields.get("page_rows", fields.get("total_k", seq_k)), kv_heads)
-    for name, sizes, steps in zip("qkvo", (of_q, of_k, of_k, of_q), strides):
-        setattr(made, name, Strides(*read_steps(name, sizes, steps, d_head)))
+    d_head_v = fields.get("d_head_v", d_head)
+    rows = ((of_q, d_head), (of_k, d_head), (of_k, d_head_v), (of_q, d_head_v))
+    for name, (sizes, elements), steps in zip("qkvo", rows, strides):
+        setattr(made, name, Strides(*read_steps(name, sizes, steps, elements)))
     for name, value in more:
         setattr(made, name, Strides(*value) if name == "bias" else value)
     return made

@@ -91,7 +91,7 @@ class Problem(ctypes.Structure):
         ("alibi_batch", ctypes.c_int32),
         ("bias", Strides),
         ("dropout_p", ctypes.c_float),
-        ("unused3", ctypes.c_int32),
+        ("d_head_v", ctypes.c_int32),
         ("rng_seed", ctypes.c_int64),
         ("rng_offset", ctypes.c_int64),
     ]

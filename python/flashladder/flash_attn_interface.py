@@ -11,7 +11,7 @@ fit their cache are an error in host memory; and the attention probabilities of 
 Calls over caches and pages compute also where gradients are on, and their backward pass is an error.
 
 Heads whose size is no multiple of 8 are padded with zeros, which copies q, k, v and caches, as flash-attention does.
-With gradients those of other sizes than 64, 128 and 256 are, too. Heads of v may have another size, but in caches.
+Heads of v may have another size.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from flashladder._options import ARGUMENT_ERRORS, flag, naming, number, renamed,
 from flashladder.torch import attention, attention_varlen, attention_with_cache
 
 Tensor = Any  # torch.Tensor; this file is checked without PyTorch, too
-HEAD_SIZES = range(8, 257, 8)
-HEAD_SIZES_WITH_GRADIENTS = (64, 128, 256)
+HEAD_UNIT = 8  # kernels have heads of multiples
 # Arguments that are taken with one value: that value, why, and what to do instead of passing another.
 ONE_VALUE: dict[str, tuple[Any, str]] = {
     "qv": (None, "scores have no second product; concatenate q with qv and k with v"),
@@ -124,21 +123,15 @@ def _computed(function: Any, tensors: tuple[Tensor, ...], arrays: tuple[Any, ...
     d_head, of_k, of_v = (one.shape[-1] for one in tensors)
     leaves = dict(zip("qkv", tensors)) | {"s_aux": given["sinks"]}
     leaf = wanted_by(leaves)
-    if function is attention_with_cache or given.get("block_table") is not None:
-        of_v = d_head  # a cache of another size is not copied
-        if leaf:
-            with torch.no_grad():
-                found = _computed(function, tensors, arrays, given)
-            return _Inferred.apply(leaf, leaves[leaf], *(found if isinstance(found, tuple) else (found,)))
-    sizes = HEAD_SIZES_WITH_GRADIENTS if leaf else HEAD_SIZES
-    wanted = next((size for size in sizes if size >= max(d_head, of_v)), None)
-    if wanted is None:
-        raise NotImplementedError(f"d_head {max(d_head, of_v)}: must be at most {sizes[-1]}")
-    if of_k == d_head and of_v == tensors[2].shape[-1] and not wanted == d_head == of_v:
-        tensors = tuple(torch.nn.functional.pad(one, (0, wanted - one.shape[-1])) for one in tensors)
+    if leaf and (function is attention_with_cache or given.get("block_table") is not None):
+        with torch.no_grad():
+            found = _computed(function, tensors, arrays, given)
+        return _Inferred.apply(leaf, leaves[leaf], *(found if isinstance(found, tuple) else (found,)))
+    if of_k == d_head and (d_head % HEAD_UNIT or of_v % HEAD_UNIT):
+        tensors = tuple(torch.nn.functional.pad(one, (0, -one.shape[-1] % HEAD_UNIT)) for one in tensors)
         given["scale"] = d_head**-0.5 if given["scale"] is None else given["scale"]
     found = function(*tensors, *arrays, **given)
-    if tensors[0].shape[-1] == of_v:
+    if tensors[2].shape[-1] == of_v:
         return found
     return (found[0][..., :of_v], *found[1:]) if isinstance(found, tuple) else found[..., :of_v]
 
@@ -362,9 +355,8 @@ def flash_attn_with_kvcache(
     if cache_batch_idx is not None:
         table = cache_batch_idx[:, None]  # a sequence of the cache is a page
     try:
-        if k is not None and (
-            not cache_batch_idx is cache_leftpad is cu_seqlens_q is None or q.shape[-1] not in HEAD_SIZES
-        ):
+        padded = any(one.shape[-1] % HEAD_UNIT for one in (q, v_cache))
+        if k is not None and (padded or not cache_batch_idx is cache_leftpad is cu_seqlens_q is None):
             lengths, k, v = append(k_cache, v_cache, lengths, table, k, v), None, None
         if cache_batch_idx is not None and (cache_leftpad is not None or capacity % PAGE_UNIT):
             k_cache, v_cache, table = k_cache[cache_batch_idx.long()], v_cache[cache_batch_idx.long()], None
@@ -441,6 +433,6 @@ def _left_padded(
     given |= {"seqlens_k": (lengths - leftpad).clamp(min=0).to(torch.int32)}
     found = _computed(attention_varlen, (flat_q, flat_k, flat_v), arrays, given)
     if not isinstance(found, tuple):
-        return found.view(q.shape)
+        return found.view(*q.shape[:-1], -1)
     out, lse = found
-    return out.view(q.shape), lse.view(lse.shape[0], batch, rows).transpose(0, 1)
+    return out.view(*q.shape[:-1], -1), lse.view(lse.shape[0], batch, rows).transpose(0, 1)

@@ -61,7 +61,7 @@ def run(call: Call) -> tuple[Any, Any]:
     flat = ("_scales", "_slopes")
     arrays = {name: one.reshape(-1) if name.endswith(flat) else one for name, one in call.arrays.items()}
     if plan.problem is None:
-        out, lse = jnp.zeros(q.shape, q.dtype), jnp.full(plan.lse_shape, -jnp.inf, jnp.float32)
+        out, lse = jnp.zeros((*q.shape[:-1], v.shape[-1]), q.dtype), jnp.full(plan.lse_shape, -jnp.inf, jnp.float32)
     elif not arrays and chosen == _plain(chosen):
         out, *rest = _compiled(q, k, v, chosen)
         return out, rest[0] if rest else None
@@ -90,7 +90,7 @@ def _joined(parts: list[tuple[Any, Any]], call: Call) -> tuple[Any, Any]:
 
 
 def _forward(q: Any, k: Any, v: Any, chosen: Options) -> Any:
-    results = [jax.ShapeDtypeStruct(q.shape, q.dtype)]
+    results = [jax.ShapeDtypeStruct((*q.shape[:-1], v.shape[-1]), q.dtype)]
     if chosen.return_lse:
         batch, rows, heads, _ = q.shape
         results.append(jax.ShapeDtypeStruct((batch, heads, rows), jnp.float32))
@@ -166,7 +166,7 @@ def _served(
     names = [name for name in ARRAYS if name in arrays]
     rows, heads = q.shape[-3:-1]
     results = [
-        jax.ShapeDtypeStruct(q.shape, getattr(jnp, chosen.dtype) if chosen.dtype else q.dtype),
+        jax.ShapeDtypeStruct((*q.shape[:-1], v.shape[-1]), getattr(jnp, chosen.dtype) if chosen.dtype else q.dtype),
         jax.ShapeDtypeStruct((*q.shape[:-3], heads, rows), jnp.float32),
     ]
     left, right = (min(side, 1 << 30) for side in chosen.window or (-1, -1))

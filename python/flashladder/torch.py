@@ -6,13 +6,14 @@
     out = scaled_dot_product_attention(query, key, value, is_causal=True)  # [batch, heads, seq, d_head]
 
 The operator is torch.ops.flashladder.attention. It takes CUDA tensors in place, on the current stream, and CPU
-tensors in host memory. Autograd has its gradients where d_head is 64 or 128, on an H100 or H200 and in host memory also
-256:
+tensors in host memory. Autograd has its gradients:
 
     attention(q, k, v, causal=True).sum().backward()
 
-So has attention_varlen, and log-sum-exp; windows, soft caps, used lengths and sinks have gradients, too. So do biases
-and ALiBi slopes, by slower operations of PyTorch. Caches have none: call these under torch.no_grad(). torch.func.grad,
+So has attention_varlen, and log-sum-exp; windows, soft caps, used lengths and sinks have gradients, too. Kernels
+compute them where d_head is 64 or 128, on an H100 or H200 and in host memory also 256. Smaller sizes of heads, and
+other ones of v, are padded with zeros for the kernel, in copies. PyTorch's operations compose the gradients of larger
+sizes, and with biases and ALiBi slopes, slowly. Caches have none: call these under torch.no_grad(). torch.func.grad,
 vjp and vmap transform attention without these features; forward mode (jvp) is refused. Under torch.autocast fp32
 tensors are cast, as PyTorch's own attention does.
 
@@ -67,17 +68,19 @@ def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
             raise ValueError(f"{name} is {_kind(tensor)} and q {_kind(q)}: they must be of one type")
         if tensor.device != q.device:
             raise ValueError(f"{name} is on {tensor.device} and q on {q.device}: pass both on one device")
-    if k.shape != v.shape:
-        raise ValueError(f"v has the shape {tuple(v.shape)} and k {tuple(k.shape)}: they must be equal")
+    if k.shape[:3] != v.shape[:3]:
+        raise ValueError(
+            f"v has the shape {tuple(v.shape)} and k {tuple(k.shape)}: only the last axis may differ, d_head"
+        )
     if (k.shape[0] != q.shape[0] and 1 not in (k.shape[0], q.shape[0])) or k.shape[3] != q.shape[3]:
         raise ValueError(f"k has the shape {tuple(k.shape)} and q {tuple(q.shape)}: batch and d_head must be equal")
     if q.device.type not in ("cuda", "cpu", "meta"):
         raise ValueError(f"q is on {q.device}: must be in host memory or on a CUDA GPU")
 
 
-def _results(q: Tensor, return_lse: bool) -> tuple[Tensor, Tensor]:
-    batch, rows, heads, d_head = q.shape
-    out = torch.empty((batch, rows, heads, d_head), dtype=q.dtype, device=q.device)
+def _results(q: Tensor, v: Tensor, return_lse: bool) -> tuple[Tensor, Tensor]:
+    batch, rows, heads, _ = q.shape
+    out = torch.empty((batch, rows, heads, v.shape[3]), dtype=q.dtype, device=q.device)
     lse = torch.empty((batch, heads, rows) if return_lse else (0,), dtype=torch.float32, device=q.device)
     return out, lse
 
@@ -111,7 +114,7 @@ def _fake(
     batch_invariant: bool = False,
 ) -> tuple[Tensor, Tensor]:
     _check(q, k, v)
-    return _results(q, return_lse)
+    return _results(q, v, return_lse)
 
 
 # torch.ops.flashladder.attention(q, k, v, causal, scale, ...) -> (out, lse); lse is empty if unwanted.
@@ -204,7 +207,7 @@ def _fake_serve(
     heads = (q.shape[0] if starts is None else starts.shape[0] - 1, q.shape[-2])
     floats = (shape if return_lse else (0,), heads if return_max_logits else (0,))
     lse, most = (torch.empty(one, dtype=torch.float32, device=q.device) for one in floats)
-    return torch.empty(q.shape, dtype=q.dtype, device=q.device), lse, most
+    return torch.empty((*q.shape[:-1], v.shape[-1]), dtype=q.dtype, device=q.device), lse, most
 
 
 # torch.ops.flashladder.serve(q, k, v, cu_seqlens_q, ...) -> (out, lse, max_logits); an unwanted result is empty.
@@ -265,10 +268,8 @@ def _operate(
         if caches:
             said = _autograd.NO_BACKWARD.format(wanted, f"caches ({caches}) have")
             raise NotImplementedError(said.replace("_scales", "_scale"))
-        biased = [name for name in BIASES if name in arrays] + ["dropout_p"] * bool(chosen.dropout_p)
         sequences = q.shape[0] if "cu_seqlens_q" not in arrays else arrays["cu_seqlens_q"].shape[0] - 1
-        if biased and chosen.batch_invariant:
-            raise NotImplementedError(_autograd.NO_BATCH.format(biased[0]))
+        _autograd.refuse_batch(q, v, arrays, chosen)
         if _is_eager(q):
             _autograd.check(q, k, v, _autograd.asked_for(chosen, most), arrays)
             floats = [arrays.get(name) for name in _autograd.FLOATS]
@@ -598,7 +599,9 @@ def attention(
     if wanted and eager:
         if not (q.dim() == k.dim() == v.dim() == 4 and q.dtype in _autograd.DTYPES):
             _check(q, k, v)
-        planned = _autograd.plan(q, k, v, _autograd.Asked(chosen.causal, chosen.scale))
+        _autograd.refuse_batch(q, v, {}, chosen)
+        asked = _autograd.Asked(chosen.causal, chosen.scale)
+        planned = _autograd.plan(q, k, v, asked) if _autograd.is_exact(q, v) else None
         out, lse = _autograd.apply_eagerly(q, k, v, None, None, None, chosen, {}, (0, 0), planned)
         return (out, lse) if return_lse else out
     with_lse = return_lse or bool(wanted) or transformed
@@ -633,8 +636,10 @@ def scaled_dot_product_attention(
             raise ValueError(
                 f"{name} has the shape {tuple(tensor.shape)}: four dimensions are needed, [batch, heads, seq, d_head]"
             )
-    if value.shape != key.shape:
-        raise ValueError(f"value has the shape {tuple(value.shape)} and key {tuple(key.shape)}: they must be equal")
+    if value.shape[:3] != key.shape[:3]:
+        raise ValueError(
+            f"value has the shape {tuple(value.shape)} and key {tuple(key.shape)}: only the last axis may differ"
+        )
     if not isinstance(is_causal, bool):
         raise TypeError(f"is_causal is {is_causal!r}: True or False is needed")
     if is_causal and query.shape[2] != key.shape[2]:
@@ -756,7 +761,8 @@ class _Registration:
         dropout_p and is_causal."""
         dropout_p, is_causal, seed = more[4:7]
         inputs = (query, key, value, out)
-        if logsumexp.shape == query.shape[:3] and logsumexp.is_contiguous() and self.drew(dropout_p, seed):
+        ours = _autograd.is_exact(query, value) and self.drew(dropout_p, seed)
+        if ours and logsumexp.shape == query.shape[:3] and logsumexp.is_contiguous():
             try:
                 dout, q, k, v, o = (tensor.transpose(1, 2) for tensor in (grad_out, *inputs))
                 ordered = torch.are_deterministic_algorithms_enabled()

@@ -92,9 +92,8 @@ def attention_forward(
     offsets, most = _offsets(attention_mask, q.shape[1], kwargs)
     if offsets is not None:
         rows_q, rows_k, rows_v = (tensor.reshape(-1, *tensor.shape[2:]) for tensor in (q, k, v))
-        return attention_varlen(rows_q, rows_k, rows_v, offsets[0], offsets[1], most[0], most[1], **options).reshape(
-            q.shape
-        ), None
+        out = attention_varlen(rows_q, rows_k, rows_v, offsets[0], offsets[1], most[0], most[1], **options)
+        return out.reshape(*q.shape[:3], -1), None
     if attention_mask is None:
         return attention(q, k, v, bias=bias, **options), None
     return _attend_lengths(q, k, v, attention_mask, options), None

@@ -1,4 +1,4 @@
-"""Rows of any multiple of 8 elements: each kernel against float64 on the emulator.
+"""Rows of any multiple of 8 elements, and of V with another number: each kernel against float64 on the emulator.
 
 Heads are side by side in memory, so an element too many of a row is the first one of the next head, here a NaN.
 """
@@ -14,19 +14,21 @@ import flashladder
 RNG = np.random.default_rng
 KERNELS = ["attention/wgmma", "attention/mma_sync"]
 SIZES = [8, 40, 72, 80, 104, 112, 136, 160, 200, 248]  # SD has 40, SigLIP 72, ViT-H and Phi-2 80
+PAIRS = [(64, 8), (64, 128), (72, 40), (192, 128), (136, 256), (264, 136), (320, 512), (576, 512)]  # MLA: 576 and 512
 
 
-def case(rng: Any, d_head: int, sizes: list[tuple[int, int]], heads: tuple[int, int], **options: Any) -> Case:
+def case(rng: Any, d_head: int, sizes: list[tuple[int, int]], heads: tuple[int, int], d_v: int, **options: Any) -> Case:
     q = [sequence(rng, n, heads[0], d_head) for n, _ in sizes]
-    k, v = ([sequence(rng, n, heads[1], d_head) for _, n in sizes] for _ in range(2))
+    k, v = ([sequence(rng, n, heads[1], d) for _, n in sizes] for d in (d_head, d_v))
     return Case(q, k, v, options)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("d_head", SIZES)
-def test_neighbouring_heads_have_no_effect(d_head: int, kernel: str) -> None:
+@pytest.mark.parametrize(("d_head", "d_v"), [*((d, d) for d in SIZES), *PAIRS])
+def test_neighbouring_heads_have_no_effect(d_head: int, d_v: int, kernel: str) -> None:
     rng = RNG(d_head)
-    q, k, v = (rng.standard_normal((1, rows, 3, d_head)).astype(np.float16) for rows in (70, 90, 90))
+    shapes = ((70, d_head), (90, d_head), (90, d_v))
+    q, k, v = (rng.standard_normal((1, rows, 3, d)).astype(np.float16) for rows, d in shapes)
     for x in (q, k, v):
         x[:, :, [0, 2]] = np.nan
     o, lse = flashladder.attention(q, k, v, causal=True, version=kernel, return_lse=True)
@@ -36,52 +38,89 @@ def test_neighbouring_heads_have_no_effect(d_head: int, kernel: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("d_head", [40, 72, 160])
-def test_packed_sequences_windows_caps_and_sinks(d_head: int, kernel: str) -> None:
+@pytest.mark.parametrize(("d_head", "d_v"), [(40, 40), (72, 72), (160, 160), *PAIRS])
+def test_packed_sequences_windows_caps_and_sinks(d_head: int, d_v: int, kernel: str) -> None:
     rng = RNG(d_head)
     sinks = rng.standard_normal(4).astype(np.float32)
     sizes = [(5, 130), (70, 70), (0, 3), (33, 200)]
     for options in ({"causal": True}, {"window": (37, 20), "softcap": 2.0, "sinks": sinks}):
-        check_varlen(case(rng, d_head, sizes, (4, 2), **options), version=kernel)
+        check_varlen(case(rng, d_head, sizes, (4, 2), d_v, **options), version=kernel)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize(("d_head", "page_rows"), [(40, 16), (72, 32), (80, 256), (160, 16), (200, 64)])
-def test_pages(d_head: int, page_rows: int, kernel: str) -> None:
+@pytest.mark.parametrize(
+    ("d_head", "d_v", "page_rows"),
+    [
+        (40, 40, 16),
+        (72, 72, 32),
+        (80, 80, 256),
+        (160, 160, 16),
+        (200, 200, 64),
+        (192, 128, 16),
+        (64, 160, 64),
+        (512, 512, 16),
+    ],
+)
+def test_pages(d_head: int, d_v: int, page_rows: int, kernel: str) -> None:
     rng = RNG(d_head)
     options = {"causal": True, "softcap": 3.0 if page_rows == 32 else None}
-    sequences = case(rng, d_head, [(5, 130), (40, 70), (9, 200)], (2, 1), **options)
+    sequences = case(rng, d_head, [(5, 130), (40, 70), (9, 200)], (2, 1), d_v, **options)
     check_ragged_pages(sequences, rng, page_rows, False, version=kernel)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize(("d_head", "page_rows"), [(8, 0), (40, 64), (72, 16), (80, 0), (120, 128)])
-def test_decoding(d_head: int, page_rows: int, kernel: str) -> None:
+@pytest.mark.parametrize(
+    ("d_head", "d_v", "page_rows"),
+    [(8, 8, 0), (40, 40, 64), (72, 72, 16), (80, 80, 0), (120, 120, 128), (192, 128, 64), (64, 48, 0), (576, 512, 64)],
+)
+def test_decoding(d_head: int, d_v: int, page_rows: int, kernel: str) -> None:
     rng = RNG(d_head)
     for heads in ((2, 2), (4, 1)):
-        sequences = case(rng, d_head, [(3, 170), (3, 1), (3, 333)], heads, causal=True)
+        sequences = case(rng, d_head, [(3, 170), (3, 1), (3, 333)], heads, d_v, causal=True)
         check_cache(sequences, rng, page_rows, 1, version=kernel, deterministic="batch" if heads[1] == 1 else None)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("d_head", [48, 72, 152])
-def test_scores_that_exceed_the_first_maximum(d_head: int, kernel: str) -> None:
+@pytest.mark.parametrize(("d_head", "d_v"), [(48, 48), (72, 72), (152, 152), (192, 128), (64, 24), (512, 320)])
+def test_scores_that_exceed_the_first_maximum(d_head: int, d_v: int, kernel: str) -> None:
     """The kernels compute such a block again, from global memory."""
     rng = RNG(d_head)
-    q, k, v = (rng.standard_normal((1, 300, 2, d_head)).astype(np.float16) for _ in range(3))
+    q, k, v = (rng.standard_normal((1, 300, 2, d)).astype(np.float16) for d in (d_head, d_head, d_v))
     k *= np.linspace(30, 0.1, 300).astype(np.float16)[None, :, None, None]
     q[:, :, 1] = k[:, :, 1] = v[:, :, 1] = np.nan
     o, lse = flashladder.attention(q, k, v, version=kernel, return_lse=True)
     right(o[0, :, :1], lse[0, :1], reference(q[0, :, :1], k[0, :, :1], v[0, :, :1], {}))
 
 
-@pytest.mark.parametrize("d_head", [44, 260, 264])
-def test_other_sizes_are_rejected(d_head: int) -> None:
-    q = np.zeros((1, 4, 2, d_head), np.float16)
-    found = flashladder.supports(q, q, q)
+@pytest.mark.parametrize("version", ["best", "attention/mma_sync"])
+@pytest.mark.parametrize(("d_head", "d_v"), [(44, 44), (260, 64), (584, 7), (64, 7), (64, 520)])
+def test_other_sizes_are_rejected(d_head: int, d_v: int, version: str) -> None:
+    q, v = (np.zeros((1, 4, 2, d), np.float16) for d in (d_head, d_v))
+    if version != "best" and d_head == d_v:
+        return
+    found = flashladder.supports(q, q, v, version=version)
     assert not found
-    remedy = "; pad q, k and v with zeros and keep the scale" if d_head < 256 else ""
-    assert found.reason == f"d_head {d_head}: must be a multiple of 8 up to 256{remedy}"
+    of_v = "; pad v with zeros" if d_v < 512 else ""
+    of_k = "; pad q, k and v with zeros and keep the scale" if d_head < 576 else ""
+    what = f"d_head_v {d_v}: {{}} 512{of_v}" if d_head == 64 else f"d_head {d_head}: {{}} 576{of_k}"
+    assert found.reason == what.format("must be a multiple of 8 up to")
+    other = flashladder.supports(q, q, v[:, :2])
+    assert "only the last axis may differ, d_head" in other.reason
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_values_are_a_part_of_the_keys(kernel: str) -> None:
+    """As in a cache of latent vectors (MLA)."""
+    rng = RNG(1)
+    lengths = np.array([90, 33], np.int32)
+    for rows, heads, d_head, d_v in ((1, 70, 144, 128), (2, 3, 576, 512)):
+        q = rng.standard_normal((2, rows, heads, d_head)).astype(np.float16)
+        cache = rng.standard_normal((2, 90, 1, d_head)).astype(np.float16)
+        cache[1, 33:] = np.nan
+        given = {"causal": True, "version": kernel, "return_lse": True}
+        o, lse = flashladder.attention_with_cache(q, cache, cache[..., :d_v], lengths, **given)
+        for b, n in enumerate(lengths):
+            right(o[b], lse[b], reference(q[b], cache[b, :n], cache[b, :n, :, :d_v], {"causal": True}))
 
 
 def test_best_takes_the_next_larger_instance() -> None:

@@ -192,7 +192,7 @@ def check_cache(case: Case, rng: Any, page_rows: int, new: int, **more: Any) -> 
         k_cache, v_cache = (np.concatenate(pair) for pair in zip((k_cache, v_cache), spare, strict=True))
     else:
         table, k_cache, v_cache = None, padded(old_k, most), padded(old_v, most)
-    k_new, v_new = ([sequence(rng, new, *case.k[0].shape[1:]) for _ in case.k] if new else None for _ in range(2))
+    k_new, v_new = ([sequence(rng, new, *x[0].shape[1:]) for _ in x] if new else None for x in (case.k, case.v))
     extra = {} if not new else {"k_new": np.stack(k_new), "v_new": np.stack(v_new)}
     o, lse = flashladder.attention_with_cache(
         np.stack(q), k_cache, v_cache, lengths(old_k), table, return_lse=True, **extra, **case.options, **more
@@ -343,7 +343,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         dict.fromkeys(("q", "k_cache", "v_cache"), np.zeros((2, 32, 1, 84), HALF)),
         NotImplementedError,
-        r"d_head 84: must be a multiple of 8 up to 256; pad q, k_cache and v_cache with zeros and keep the scale",
+        r"d_head 84: must be a multiple of 8 up to 576; pad q, k_cache and v_cache with zeros and keep the scale",
     ),
     ({name: np.zeros((2, 24, 1, 64), HALF) for name in ("k_cache", "v_cache")} | {"block_table": TABLE}, ValueError,
      "page_rows 24: pages of k_cache, its second axis, must have a multiple of 16 rows"),

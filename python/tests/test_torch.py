@@ -166,9 +166,6 @@ def test_what_has_no_gradients_is_refused() -> None:
         flashladder.attention(q, k, v)
     with pytest.raises(NotImplementedError, match="reads log-sum-exp"):
         torch.ops.flashladder.attention(q, k, v)[0].sum().backward()
-    wide = [torch.zeros(1, 8, 1, 96, dtype=torch.float16, device=DEVICE, requires_grad=True) for _ in range(3)]
-    with pytest.raises(NotImplementedError, match="d_head 96: attention/backward supports 64, 128, 256"):
-        fl.attention(*wide)
     with torch.no_grad():
         fl.attention(q, k, v)
 

@@ -96,7 +96,7 @@ def test_slopes_and_heads_of_an_odd_size(d_head: int) -> None:
             assert near(found, expected) and all(map(torch.equal, cleared, caches))
 
 
-@pytest.mark.parametrize("d_v", [40, 128])
+@pytest.mark.parametrize("d_v", [40, 36, 128, 264])
 def test_heads_of_v_of_another_size(d_v: int) -> None:
     """As latent attention has them; with gradients."""
     q, k, v = random(1, 9, 2, 72), random(1, 12, 1, 72), random(1, 12, 1, d_v)
@@ -104,6 +104,7 @@ def test_heads_of_v_of_another_size(d_v: int) -> None:
     expected = exact(*rows)
     with torch.no_grad():
         assert near(fa.flash_attn_func(q, k, v, causal=True)[0], expected)
+    assert near(fa.flash_attn_with_kvcache(q, k, v, causal=True)[0], expected)
     assert near(fa.flash_attn_varlen_func(*rows, starts, of_keys, 9, 12, causal=True), expected)
     leaves = [one.requires_grad_() for one in (q, k, v)]
     found = torch.autograd.grad(fa.flash_attn_func(*leaves, causal=True).sum(), leaves)
@@ -256,7 +257,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"softcap": "x"}, TypeError, "softcap is 'x'"),
     ({"q": "q"}, TypeError, "q is str: a torch.Tensor is needed"),
     ({"k": Q[0]}, ValueError, "k has the shape (2, 2, 64): 4 dimensions are needed, [batch, seq, heads, d_head]"),
-    ({"q": Q.expand(1, 2, 2, 64).repeat(1, 1, 1, 5)}, NotImplementedError, "d_head 320: must be at most 256"),
+    ({"q": Q.repeat(1, 1, 1, 5)}, ValueError, "d_head of k is 64 and of q 320: they must be equal"),
     (
         {"cache": 1, "cache_leftpad": int32(1), "block_table": int32(1)[None]},
         NotImplementedError,
