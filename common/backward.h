@@ -131,13 +131,17 @@ FL_CONFIG_FN int backward_dO_stages(const backward_config *config) {
     return config->d_head == 64 && config->stages ? config->stages : 1;
 }
 
+/* True if P is stored where dS is, with any_rows and mma.sync. */
+FL_CONFIG_FN int backward_P_in_dS(const backward_config *config) {
+    return config->d_head == 128 && !config->stages;
+}
+
 /* Bytes of dynamic shared memory with any_rows and mma.sync: K, V, the Q and dO blocks with a value for each row, dS,
- * with d_head 128 P, which is stored where dS is without stages, mbarriers, and with in_order 16 bytes for
- * each warp. */
+ * from d_head 128 on P, mbarriers, and with in_order 16 bytes for each warp. */
 FL_CONFIG_FN int backward_mma_smem_bytes(const backward_config *config) {
     const int Q_blocks = config->stages ? config->stages : 1, dO_blocks = backward_dO_stages(config);
     const int rows = 2 * config->B_c + config->B_r * (Q_blocks + dO_blocks);
-    const int scores = config->d_head == 128 && config->stages ? 2 : 1;
+    const int scores = config->d_head == 64 || backward_P_in_dS(config) ? 1 : 2;
     const int mbarriers = 2 * Q_blocks + 2 * dO_blocks + 2 + (config->in_order ? 5 : 3) * config->n_warps;
     return rows * 2 * config->d_head + 4 * config->B_r * (Q_blocks + dO_blocks) +
            scores * 2 * config->B_c * config->B_r + 8 * mbarriers;
@@ -174,9 +178,9 @@ FL_CONFIG_FN int64_t backward_Q_blocks(const backward_config *config, const atte
 }
 
 /* True if CTAs of an any_rows kernel fetch KV blocks dynamically. With in_order a CTA waits only for CTAs that fetched
- * before it, and with d_head 256 K and V of the next block are copied during the last product. */
+ * before it, and with d_head 256 and TMA K and V of the next block are copied during the last product. */
 FL_CONFIG_FN int backward_draws(const backward_config *config) {
-    return config->in_order || config->d_head == 256;
+    return config->in_order || (config->d_head == 256 && config->tensor_copies);
 }
 
 /* True if the last CTA in order rounds dQ. Otherwise row_sums clears the accumulator and round_dQ rounds it. */

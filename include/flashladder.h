@@ -320,12 +320,11 @@ fl_status fl_forward(fl_library *library, const fl_problem *problem, const fl_te
 fl_status fl_query_backward(fl_library *library, const fl_problem *problem, fl_support *support);
 
 /* Compute dq, dk and dv from dout, q, k, v and the o and lse of fl_forward(); all of them are required. Elements are
- * fp16 or bf16, and d_head is 64 or 128, on compute capability 9.0 or the emulator also 256. Since FL_ABI 8 both
- * cu_seqlens_q and cu_seqlens_k may be passed together and must not decrease; since FL_ABI 9 also seqlens_q, seqlens_k,
- * windows, soft caps and sinks, but no pages. Gradients of rows that no sequence uses become 0, and the contents of
- * these rows have no effect. With device memory, tensors->workspace must have the bytes of fl_query_backward(), with
- * any contents, and no other launch in flight may use it; the call enqueues up to three kernels. Otherwise like
- * fl_forward(). Since FL_ABI 4. */
+ * fp16 or bf16, and d_head is 64, 128 or 256. Since FL_ABI 8 both cu_seqlens_q and cu_seqlens_k may be passed together
+ * and must not decrease; since FL_ABI 9 also seqlens_q, seqlens_k, windows, soft caps and sinks, but no pages. Gradients
+ * of rows that no sequence uses become 0, and the contents of these rows have no effect. With device memory,
+ * tensors->workspace must have the bytes of fl_query_backward(), with any contents, and no other launch in flight may
+ * use it; the call enqueues up to three kernels. Otherwise like fl_forward(). Since FL_ABI 4. */
 fl_status fl_backward(fl_library *library, const fl_problem *problem, const fl_tensors *tensors,
                       const fl_gradients *gradients, void *stream);
 

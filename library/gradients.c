@@ -201,11 +201,9 @@ static bool computes(const struct kernel_config *config, const struct call *call
 }
 
 static fl_status refuse_gradients(const struct embedded *version, const struct call *call, struct failure *failure) {
-    const char *const name = version->about->version;
-    const bool hopper = strcmp(name, NAMES[0]) == 0;
-    return refuse(failure, FL_UNSUPPORTED, "d_head %d: %s supports %s%s", call->problem.d_head, name,
-                  hopper ? "64, 128, 256" : "64, 128",
-                  call->problem.d_head < (hopper ? 256 : 128) ? "; pad q, k and v with zeros and keep the scale" : "");
+    return refuse(failure, FL_UNSUPPORTED, "d_head %d: %s supports 64, 128, 256%s", call->problem.d_head,
+                  version->about->version,
+                  call->problem.d_head < 256 ? "; pad q, k and v with zeros and keep the scale" : "");
 }
 
 /* The first instance that fits, with or without the flag serve. Instances are in the order of their speed, from the

@@ -172,7 +172,11 @@ def test_lengths_pages_and_masks(kernel: str, arguments: str) -> None:
 SMALLEST = {
     MMA_SYNC: ("FP16,256,64,16", "FP16,128,128,32", "FP16,192,64"),
     CP_ASYNC: ("FP16,128,16,64,2",),
-    MMA_GRADIENTS: ("FP16,128,64,64,4", "FP16,64,64,128", "FP16,128,64,64,4):backward_mma_sync+dq_sums+in_order"),
+    MMA_GRADIENTS: tuple(
+        f"FP16,{sizes}):backward_mma_sync+dq_sums{order}"
+        for sizes in ("64,64,128,8", "128,64,64,4", "256,32,32,4")
+        for order in ("", "+in_order")
+    ),
 }
 
 

@@ -21,7 +21,7 @@
 template <backward_config cfg>
 __device__ __forceinline__ uint32_t columns_of(uint32_t block, int half) {
     using shape = mma_shape<cfg>;
-    const int column = shape::exchanges ? 64 * warp_position().half : 0;
+    const int column = shape::exchanges ? gradient_column<cfg>(warp_position()) : 0;
     return block + first_operand<shape::row_bytes>() + 2 * column + half * shape::queries * shape::row_bytes;
 }
 
@@ -30,12 +30,12 @@ template <backward_config cfg>
 __device__ __forceinline__ void multiply_half(key_scores<cfg> &scores, uint32_t keys, uint32_t queries) {
     using shape = mma_shape<cfg>;
     const warp_position own;
-    multiply_rows<cfg>(scores, keys + own.pair * 32 * shape::row_bytes + first_operand<shape::row_bytes>(),
+    multiply_rows<cfg>(scores, keys + own.pair * shape::keys * shape::row_bytes + first_operand<shape::row_bytes>(),
                        queries + own.half * shape::queries * shape::row_bytes + second_operand<shape::row_bytes>());
 }
 template <backward_config cfg>
 __device__ __forceinline__ void compute_S(key_scores<cfg> &S, const mma_smem<cfg> &at, int stage) {
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < mma_shape<cfg>::key_tiles; i++)
         for (int tile = 0; tile < mma_shape<cfg>::tiles; tile++)
             for (int e = 0; e < 4; e++) S[i][tile][e] = 0;
     multiply_half<cfg>(S, at.K, at.Q + stage * mma_smem<cfg>::Q_bytes);
@@ -51,7 +51,7 @@ template <backward_config cfg>
 __device__ __forceinline__ void mask(const pass_args<cfg> &args, const tile_steps<cfg> &steps,
                                      const step_position &step, key_scores<cfg> &S) {
     if constexpr (cfg.serves) {
-        for (int i = 0; i < 2; i++) cap_scores<cfg>(args, S[i]);
+        for (int i = 0; i < mma_shape<cfg>::key_tiles; i++) cap_scores<cfg>(args, S[i]);
         const key_band band = steps.band(args, step);
         if (band.template hides<cfg.B_r, cfg.B_c>()) mask_band<cfg>(S, band);
         return;

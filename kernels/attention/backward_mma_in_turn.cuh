@@ -10,6 +10,11 @@
  * block is copied while the products that do not read it run.
  *
  *     Sᵀ, P     dPᵀ     dV with dS, of both halves     dS is stored     dK of both halves     dQ
+ *
+ * With d_head 256 the pairs have 16 keys each, so that S, P, dP and dS need few registers. Both P and dS go through
+ * shared memory to the four warps that add 64 columns each of the gradients of 32 keys:
+ *
+ *     Sᵀ, P is stored     dPᵀ, dS is stored     dV     dK     dQ
  */
 #ifndef FL_ATTENTION_BACKWARD_MMA_IN_TURN_CUH
 #define FL_ATTENTION_BACKWARD_MMA_IN_TURN_CUH
@@ -151,6 +156,70 @@ __device__ __forceinline__ void add_dK_of_both(const pass_args<cfg> &args, const
     arrive_of_warp(at.Q_empty);
 }
 
+/* d_head 256: store P and dS of the warp's keys and queries for its team, and dS for dQ. */
+template <backward_config cfg>
+__device__ __forceinline__ void share_P_and_dS(const pass_args<cfg> &args, const mma_smem<cfg> &at,
+                                               const tile_steps<cfg> &steps, const step_position &now, int number) {
+    using shape = mma_shape<cfg>;
+    const int of_team = 8 * (warp_position().warp / shape::team * shape::team);
+    const uint32_t lse = at.lse + number % shape::stages * mma_smem<cfg>::row_values_bytes;
+    key_operands<cfg> P, dS;
+    {
+        key_scores<cfg> S;
+        compute_masked_S<cfg>(args, at, steps, now, number, S);
+#pragma unroll
+        for (int tile = 0; tile < shape::tiles; tile++)
+            take_exponentials<cfg>(P, S, tile, exponent_scale<cfg>(args), lse);
+    }
+    if (number) wait_for(at.P_empty + of_team, number - 1);
+    for (int k = 0; k < shape::steps; k++) store_P<cfg>(at, P, k);
+    arrive_of_warp(at.P_full + of_team);
+    key_scores<cfg> dP;
+    wait_for(at.dO_full, number);
+    compute_dP<cfg>(dP, at, 0);
+    if (number) wait_for(at.dS_empty, number - 1);
+#pragma unroll
+    for (int k = 0; k < shape::steps; k++) {
+        differentiate<cfg>(args, dS, P[0][k], P[0][k], dP, k, lse);
+        store_dS<cfg>(at, dS, k);
+    }
+    arrive_of_warp(at.dS_of_warp + of_team, at.dS_full);
+}
+
+/* d_head 256: dV and dK of a step, over all of its queries. The next dO is copied when all warps have read this one. */
+template <backward_config cfg>
+__device__ __forceinline__ void add_shared(const pass_args<cfg> &args, const mma_smem<cfg> &at,
+                                           const tile_steps<cfg> &steps, const step_position &now, int number,
+                                           key_gradient &dV, key_gradient &dK) {
+    using shape = mma_shape<cfg>;
+    const int first = warp_position().warp / shape::team * shape::team, stage = number % shape::stages;
+    const step_position next = steps.next(now);
+    const uint32_t dO = columns_of<cfg>(at.dO, 0), Q = columns_of<cfg>(at.Q + stage * mma_smem<cfg>::Q_bytes, 0);
+    wait_for(at.P_full + 8 * first, number);
+#pragma unroll
+    for (int k = 0; k < cfg.B_r / 16; k++) {
+        column_operand b;
+        uint32_t P[2][4];
+        load_columns<cfg>(b, dO, k);
+        for (int i = 0; i < 2; i++) ld_shared_v4(P[i], at.P_of(first + 2 * i + k / shape::steps, 0, k % shape::steps));
+        multiply_columns<cfg>(dV, P[0], P[1], b);
+    }
+    arrive_of_warp(at.P_empty + 8 * first, at.dO_empty);
+    wait_for(at.dS_of_warp + 8 * first, number);
+#pragma unroll
+    for (int k = 0; k < cfg.B_r / 16; k++) {
+        column_operand b;
+        uint32_t dS[2][4];
+        load_columns<cfg>(b, Q, k);
+        load_dS<cfg>(dS, dS_operand<cfg>(at, 0), k);
+        multiply_columns<cfg>(dK, dS[0], dS[1], b);
+    }
+    arrive_of_warp(at.Q_empty + 8 * stage);
+    if (!steps.has(next)) return;
+    wait_for(at.dO_empty, number);
+    copy_dO<cfg>(args, at, steps, next, 0);
+}
+
 template <backward_config cfg>
 __device__ __forceinline__ void multiply_in_turn(const pass_args<cfg> &args, const mma_smem<cfg> &at,
                                                  const tile_steps<cfg> &steps, key_gradient &dK, key_gradient &dV) {
@@ -163,7 +232,11 @@ __device__ __forceinline__ void multiply_in_turn(const pass_args<cfg> &args, con
 #pragma unroll 1
     for (int number = 0; steps.has(now); number++) {
         const step_position next = steps.next(now);
-        if constexpr (mma_shape<cfg>::exchanges) {
+        if constexpr (cfg.d_head == 256) {
+            share_P_and_dS<cfg>(args, at, steps, now, number);
+            if (cfg.in_order && number) pass_turn<cfg>(args, at);
+            add_shared<cfg>(args, at, steps, now, number, dV, dK);
+        } else if constexpr (mma_shape<cfg>::exchanges) {
             key_operands<cfg> dS;
             add_dV_of_both<cfg>(args, at, steps, now, number, dV, dS);
             if (cfg.in_order && number) pass_turn<cfg>(args, at);

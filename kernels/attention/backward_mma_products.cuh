@@ -16,14 +16,14 @@ __device__ __forceinline__ void multiply_rows(key_scores<cfg> &scores, uint32_t 
     using shape = mma_shape<cfg>;
 #pragma unroll
     for (int k = 0; k < cfg.d_head / 16; k++) {
-        uint32_t a[2][4];
-        for (int i = 0; i < 2; i++) ldmatrix_x4(a[i], along_row(own, k) + 16 * i * shape::row_bytes);
+        uint32_t a[shape::key_tiles][4];
+        for (int i = 0; i < shape::key_tiles; i++) ldmatrix_x4(a[i], along_row(own, k) + 16 * i * shape::row_bytes);
 #pragma unroll
         for (int tile = 0; tile < shape::tiles; tile += 2) {
             uint32_t b[4];
             ldmatrix_x4(b, along_row(other, k) + 8 * tile * shape::row_bytes);
-            for (int i = 0; i < 2; i++) mma<cfg.dtype>(scores[i][tile], a[i], b[0], b[1]);
-            for (int i = 0; i < 2; i++) mma<cfg.dtype>(scores[i][tile + 1], a[i], b[2], b[3]);
+            for (int i = 0; i < shape::key_tiles; i++) mma<cfg.dtype>(scores[i][tile], a[i], b[0], b[1]);
+            for (int i = 0; i < shape::key_tiles; i++) mma<cfg.dtype>(scores[i][tile + 1], a[i], b[2], b[3]);
         }
     }
 }

@@ -60,7 +60,7 @@ __device__ __forceinline__ void store_rows(uint16_t *gmem, int64_t seq_stride, i
                                            const key_gradient &gradient, float factor) {
     using shape = mma_shape<cfg>;
     const warp_position own;
-    const int first = own.pair * 32;
+    const int first = gradient_key<cfg>(own);
     for (int i = 0; i < 2; i++)
         for (int half = 0; half < 2; half++)
             for (int tile = 0; tile < 8; tile++)
@@ -119,7 +119,7 @@ __device__ __forceinline__ void store_gradients(const pass_args<cfg> &args, cons
     const warp_position own;
     const work<cfg> &tile = steps.tile;
     const int row = steps.first_row_k + steps.first_key(), there = steps.seq_k - steps.first_key();
-    const int column = shape::exchanges ? 64 * own.half : 0;
+    const int column = shape::exchanges ? gradient_column<cfg>(own) : 0;
     const tensor_strides &of_K = args.dK_strides, &of_V = args.dV_strides;
     uint16_t *const to_dK =
         (uint16_t *)args.dK + sample_of<cfg>(tile) * of_K.batch + tile.KV_head * of_K.head + row * of_K.seq + column;

@@ -26,9 +26,10 @@ template <backward_config cfg, bool causal>
 __device__ __forceinline__ void mask_after(key_scores<cfg> &S, int last) {
     const warp_position own;
     const int first_query = causal ? own.half * mma_shape<cfg>::queries + own.column() : 0;
-    const int behind = own.pair * 32 + own.row() - first_query - last; /* of the lane's first key and query */
+    const int behind =
+        own.pair * mma_shape<cfg>::keys + own.row() - first_query - last; /* of the lane's first key and query */
     for (int tile = 0; tile < mma_shape<cfg>::tiles; tile++)
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < mma_shape<cfg>::key_tiles; i++)
             for (int e = 0; e < 4; e++)
                 if (behind > (causal ? 8 * tile + e % 2 : 0) - (16 * i + e / 2 * 8)) S[i][tile][e] = -INFINITY;
 }
@@ -37,9 +38,10 @@ __device__ __forceinline__ void mask_after(key_scores<cfg> &S, int last) {
 template <backward_config cfg>
 __device__ __forceinline__ void mask_band(key_scores<cfg> &S, const key_band &band) {
     const warp_position own;
-    const int query = own.half * mma_shape<cfg>::queries + own.column(), key = own.pair * 32 + own.row();
+    const int query = own.half * mma_shape<cfg>::queries + own.column();
+    const int key = own.pair * mma_shape<cfg>::keys + own.row();
     for (int tile = 0; tile < mma_shape<cfg>::tiles; tile++)
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < mma_shape<cfg>::key_tiles; i++)
             for (int e = 0; e < 4; e++)
                 if (band.hides(query + 8 * tile + e % 2, key + 16 * i + e / 2 * 8)) S[i][tile][e] = -INFINITY;
 }
@@ -49,7 +51,7 @@ template <backward_config cfg>
 __device__ __forceinline__ void take_exponentials(key_operands<cfg> &P, const key_scores<cfg> &S, int tile,
                                                   float exponent_scale, uint32_t lse) {
     const float2 of = load_pair<cfg>(lse, tile);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < mma_shape<cfg>::key_tiles; i++)
         for (int half = 0; half < 2; half++)
             P[i][tile / 2][tile % 2 * 2 + half] =
                 round_pair<cfg.dtype>(ex2_approx(S[i][tile][2 * half] * exponent_scale - of.x),
@@ -62,12 +64,12 @@ __device__ __forceinline__ void begin_dP(key_scores<cfg> &dP, uint32_t delta) {
 #pragma unroll
     for (int tile = 0; tile < mma_shape<cfg>::tiles; tile++) {
         const float2 of = load_pair<cfg>(delta, tile);
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < mma_shape<cfg>::key_tiles; i++)
             for (int e = 0; e < 4; e++) dP[i][tile][e] = e % 2 ? of.y : of.x;
     }
 }
 
-/* dS of 16 queries, with the derivative of the soft cap if there is one. */
+/* dS of 16 queries, with the derivative of the soft cap if there is one. P1 belongs to the second tile of keys. */
 template <backward_config cfg>
 __device__ __forceinline__ void differentiate(const pass_args<cfg> &args, key_operands<cfg> &dS,
                                               const uint32_t (&P0)[4], const uint32_t (&P1)[4], key_scores<cfg> &dP,
@@ -77,7 +79,7 @@ __device__ __forceinline__ void differentiate(const pass_args<cfg> &args, key_op
 #pragma unroll
         for (int r = 0; r < 4; r++) {
             const float2 of = load_pair<cfg>(lse, 2 * k + r / 2);
-            for (int i = 0; i < 2; i++) {
+            for (int i = 0; i < mma_shape<cfg>::key_tiles; i++) {
                 float low, high;
                 widen_pair<cfg.dtype>(i ? P1[r] : P0[r], low, high);
                 dP[i][2 * k + r / 2][r % 2 * 2] *= slope_of_cap(low, of.x, per_cap);
@@ -86,7 +88,7 @@ __device__ __forceinline__ void differentiate(const pass_args<cfg> &args, key_op
         }
     }
 #pragma unroll
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < mma_shape<cfg>::key_tiles; i++)
         for (int r = 0; r < 4; r++) {
             float low, high;
             widen_pair<cfg.dtype>(i ? P1[r] : P0[r], low, high);
@@ -101,21 +103,21 @@ __device__ __forceinline__ void store_dS(const mma_smem<cfg> &at, const key_oper
     using shape = mma_shape<cfg>;
     const warp_position own;
     const uint32_t first =
-        chunk_address<shape::dS_row_bytes>(at.dS, own.pair * 32 + own.row(), own.half * shape::tiles);
+        chunk_address<shape::dS_row_bytes>(at.dS, own.pair * shape::keys + own.row(), own.half * shape::tiles);
 #pragma unroll
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < shape::key_tiles; i++)
         for (int r = 0; r < 4; r++)
             st_shared_u32(((first + 2 * own.column()) ^ ((2 * k + r / 2) << 4)) +
                               (16 * i + r % 2 * 8) * shape::dS_row_bytes,
                           dS[i][k][r]);
 }
 
-/* This lane's address of dS of the pair's keys, as a first operand, from the first query of a half on. */
+/* This lane's address of dS of the 32 keys, as a first operand, from the first query of a half on. */
 template <backward_config cfg>
 __device__ __forceinline__ uint32_t dS_operand(const mma_smem<cfg> &at, int half) {
     using shape = mma_shape<cfg>;
     const uint32_t first =
-        at.dS + warp_position().pair * 32 * shape::dS_row_bytes + first_operand<shape::dS_row_bytes>();
+        at.dS + gradient_key<cfg>(warp_position()) * shape::dS_row_bytes + first_operand<shape::dS_row_bytes>();
     return along_row(first, half * shape::steps);
 }
 
@@ -128,7 +130,7 @@ __device__ __forceinline__ void load_dS(uint32_t (&a)[2][4], uint32_t operand, i
 /* P of 16 queries, in the order of fragments. */
 template <backward_config cfg>
 __device__ __forceinline__ void store_P(const mma_smem<cfg> &at, const key_operands<cfg> &P, int k) {
-    for (int i = 0; i < 2; i++) st_shared_v4(at.P_of(warp_position().warp, i, k), P[i][k]);
+    for (int i = 0; i < mma_shape<cfg>::key_tiles; i++) st_shared_v4(at.P_of(warp_position().warp, i, k), P[i][k]);
 }
 template <backward_config cfg>
 __device__ __forceinline__ void load_P(uint32_t (&P)[2][4], const mma_smem<cfg> &at, int warp, int k) {

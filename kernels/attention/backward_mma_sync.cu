@@ -9,11 +9,16 @@
  *           (FP16, 64, 128, 128, 8): backward_mma_sync+dq_sums+stages_2+causal+grouped+any_length+serve;
  *           (FP16, 128, 128, 128, 8): backward_mma_sync+dq_sums+causal+grouped+any_length+serve;
  *           (FP16, 128, 64, 64, 4): backward_mma_sync+dq_sums+stages_2+causal+grouped+any_length+serve;
- *           (FP16, 64, 64, 128, 8): backward_mma_sync+dq_sums+stages_2+causal+grouped+any_length+serve
+ *           (FP16, 64, 64, 128, 8): backward_mma_sync+dq_sums+stages_2+causal+grouped+any_length+serve;
+ *           (FP16, 256, 64, 64, 8): backward_mma_sync+dq_sums+stages_2+causal+grouped+any_length+serve;
+ *           (FP16, 256, 64, 64, 8): backward_mma_sync+dq_sums+causal+grouped+any_length+serve;
+ *           (FP16, 256, 32, 32, 4): backward_mma_sync+dq_sums+stages_2+causal+grouped+any_length+serve
  * ordered   (FP16, 128, 128, 128, 8): backward_mma_sync+dq_sums+in_order+causal+grouped+any_length+serve;
  *           (FP16, 64, 128, 128, 8): backward_mma_sync+dq_sums+in_order+stages_2+causal+grouped+any_length+serve;
  *           (FP16, 128, 64, 64, 4): backward_mma_sync+dq_sums+in_order+stages_2+causal+grouped+any_length+serve;
- *           (FP16, 64, 64, 128, 8): backward_mma_sync+dq_sums+in_order+stages_2+causal+grouped+any_length+serve
+ *           (FP16, 64, 64, 128, 8): backward_mma_sync+dq_sums+in_order+stages_2+causal+grouped+any_length+serve;
+ *           (FP16, 256, 64, 64, 8): backward_mma_sync+dq_sums+in_order+causal+grouped+any_length+serve;
+ *           (FP16, 256, 32, 32, 4): backward_mma_sync+dq_sums+in_order+stages_2+causal+grouped+any_length+serve
  * arch      sm_80
  */
 #include "common/backward.h"
@@ -30,7 +35,8 @@
  * to shared memory, from where all warps read all keys of it for dQ = dS K.
  *
  * With d_head 128 registers hold 64 columns of dK and dV for a warp, over all queries; half of P and dS then comes from
- * the partner through shared memory. With d_head 64 a warp has all columns over its own queries.
+ * the partner through shared memory. With d_head 64 a warp has all columns over its own queries. With d_head 256 a
+ * pair has 16 keys, and four warps share the columns of 32 keys.
  *
  * Nothing in the loop waits for all threads. Warps meet at mbarriers, each of a block in shared memory, half a product
  * or more after the arrival that they wait for:
@@ -58,13 +64,15 @@
 template <backward_config cfg>
 __device__ constexpr void check_config() {
     static_assert(cfg.instruction == MMA_SYNC, "instruction must be backward_mma_sync");
-    static_assert(cfg.d_head == 64 || cfg.d_head == 128, "d_head must be 64 or 128");
-    static_assert(cfg.B_r == 64 || cfg.B_r == 128, "B_r must be 64 or 128");
-    static_assert(cfg.B_c == 16 * cfg.n_warps, "B_c must be 16 * n_warps: a pair of warps has 32 keys");
+    static_assert(cfg.d_head == 64 || cfg.d_head == 128 || cfg.d_head == 256, "d_head must be 64, 128 or 256");
+    static_assert(cfg.B_r == 64 || cfg.B_r == (cfg.d_head == 256 ? 32 : 128),
+                  "B_r must be 64 or 128, with d_head 256 32 or 64");
+    static_assert(cfg.B_c == (cfg.d_head == 256 ? 8 : 16) * cfg.n_warps,
+                  "B_c must be 16 * n_warps, with d_head 256 8 * n_warps: a pair of warps has 32 or 16 keys");
     static_assert(cfg.n_warps == 4 || cfg.n_warps == 8, "n_warps must be 4 or 8");
-    static_assert(cfg.d_head == 128 || cfg.n_warps == 8, "n_warps must be 8 with d_head 64");
-    static_assert(cfg.stages == 2 || (cfg.stages == 0 && cfg.d_head == 128),
-                  "stages must be 2; 0 with d_head 128: P and dS share their space, and Q and dO have one block each");
+    static_assert(cfg.d_head != 64 || cfg.n_warps == 8, "n_warps must be 8 with d_head 64");
+    static_assert(cfg.stages == 2 || (cfg.stages == 0 && cfg.d_head != 64),
+                  "stages must be 2; 0 without d_head 64: Q and dO have one block each");
     static_assert(cfg.dQ_sums, "dQ_sums must be on: every CTA adds its part of dQ");
     static_assert(!cfg.in_order || cfg.serves, "in_order must be off without serve: with it all problems are served");
     static_assert(!cfg.tensor_copies, "tensor_copies must be off: threads copy");

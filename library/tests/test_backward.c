@@ -81,6 +81,9 @@ static void results(fl_library *library) {
     right(library, problem, 0, "fp16, 2 heads on 1, 70 queries on 33 keys");
     problem.dtype = BF16;
     right(library, problem, 1, "bf16, in order");
+    problem.d_head = 256;
+    right(library, problem, 0, "bf16, d_head 256");
+    right(library, problem, 1, "bf16, d_head 256, in order");
     problem = problem_of(2, 2, 20, 150, 128);
     problem.causal = true;
     problem.batch = 2;
@@ -226,8 +229,8 @@ static void refusals(fl_library *library) {
     REFUSED((made.attention.asked.version = "v37"), FL_UNSUPPORTED,
             "version 'v37': must be NULL, \"best\", \"attention/backward\" or \"attention/backward_mma_sync\", which "
             "compute gradients");
-    REFUSED((made.attention.asked.version = MMA_SYNC_VERSION, made.attention.asked.d_head = 256), FL_UNSUPPORTED,
-            "d_head 256: attention/backward_mma_sync supports 64, 128");
+    REFUSED((made.attention.asked.version = MMA_SYNC_VERSION, made.attention.asked.d_head = 264), FL_UNSUPPORTED,
+            "d_head 264: attention/backward_mma_sync supports 64, 128, 256");
     REFUSED((made.attention.tensors.lse = NULL), FL_INVALID, "lse: must not be NULL");
     REFUSED((made.attention.tensors.o = NULL), FL_INVALID, "o: must not be NULL");
     REFUSED((made.gradients.dout = NULL), FL_INVALID, "dout: must not be NULL");

@@ -8,9 +8,9 @@ The functions are those of the package, without out, stream and new rows: arrays
 written with .at[].set() before. On a GPU the launch goes into XLA's stream, on the CPU the arrays are taken where they
 lie. No compiler of ours runs and nothing is copied. jax.vmap calls the kernel once for each element.
 
-jax.grad and jax.vjp differentiate attention and attention_varlen, and log-sum-exp, by q, k and v with d_head 64 and
-128, on an H100, an H200 or a CPU also 256; lengths, windows, sinks, soft caps, biases and caches have no gradient, and
-an error says so. There is no forward mode.
+jax.grad and jax.vjp differentiate attention and attention_varlen, and log-sum-exp, by q, k and v with d_head 64,
+128 and 256; lengths, windows, sinks, soft caps, biases and caches have no gradient, and an error says so. There is no
+forward mode.
 
 deterministic=True asks for gradients with the same bits in every run. Arguments are checked when a call is traced; what
 no kernel computes, and wrong values, are refused when it runs: jax.errors.JaxRuntimeError.
@@ -107,7 +107,7 @@ def _keep(q: Any, k: Any, v: Any, chosen: Options) -> Any:
 
 def _workspace_words(blocks: int, d_head: int) -> int:
     """float32 of the workspace, enough for fl_query_backward(): of blocks of 128 rows sums, log-sum-exp and delta, and
-    of blocks of 64 eight turns. A kernel with blocks of 64 rows needs no more."""
+    of blocks of 64 eight turns or of 32 four. A kernel with blocks of 32 or 64 rows needs no more."""
     return blocks * (128 * (d_head + 2) + 16) + 4
 
 

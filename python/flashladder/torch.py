@@ -11,8 +11,8 @@ tensors in host memory. Autograd has its gradients:
     attention(q, k, v, causal=True).sum().backward()
 
 So has attention_varlen, and log-sum-exp; windows, soft caps, used lengths and sinks have gradients, too. Kernels
-compute them where d_head is 64 or 128, on an H100 or H200 and in host memory also 256. Smaller sizes of heads, and
-other ones of v, are padded with zeros for the kernel, in copies. PyTorch's operations compose the gradients of larger
+compute them where d_head is 64, 128 or 256. Smaller sizes of heads, and other ones of v, are padded with zeros for
+the kernel, in copies. PyTorch's operations compose the gradients of larger
 sizes, and with biases and ALiBi slopes, slowly. Caches have none: call these under torch.no_grad(). torch.func.grad,
 vjp and vmap transform attention without these features; forward mode (jvp) is refused. Under torch.autocast fp32
 tensors are cast, as PyTorch's own attention does.
