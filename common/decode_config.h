@@ -38,7 +38,8 @@ FL_CONFIG_FN int decode_threads(const decode_config *config) {
  * if there is more than one key group, and what 1024 bytes hold: mbarriers and slots of pieces. Tiles begin at
  * multiples of 1024 bytes. */
 FL_CONFIG_FN int decode_smem_bytes(const decode_config *config) {
-    const int KV = config->stages * (config->e4m3_cache ? 2 : 4) * config->B_c * config->d_head;
+    const int bytes = config->e4m3_cache || config->int8_cache ? 1 : 2;
+    const int KV = config->stages * 2 * bytes * config->B_c * config->d_head;
     const int Q = 4 * config->B_r * config->d_head;
     const int rows = config->instruction == WGMMA ? 0 : 16 * config->n_warps;
     return 1024 + KV + Q + 4 * rows * (config->d_head + 8) + 8 * rows + 1024;

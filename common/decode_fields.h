@@ -3,7 +3,7 @@
 #include "common/fields_begin.h"
 
 /* clang-format off */
-FIELD(enum dtype, dtype, "()", "element type of Q and O, and of K and V without e4m3")
+FIELD(enum dtype, dtype, "()", "element type of Q and O, and of K and V without e4m3 and int8")
 FIELD(int, d_head, "()", "elements of a head's row")
 FIELD(int, B_r, "()", "rows of a row block: the queries of all heads that share a KV head")
 FIELD(int, B_c, "()", "keys and values of a KV block")
@@ -15,8 +15,9 @@ FIELD(int, stages, "stages_N", "KV blocks in the ring")
 FIELD(bool, serves, "serve", "a length for each sequence, pages and parts of a size: takes serving_args")
 FIELD(bool, e4m3_cache, "e4m3", "K and V are e4m3, a byte an element, with a scale for each KV head")
 FIELD(bool, ragged_queries, "ragged",
-      "with e4m3: each sequence has its own number of queries, and Q, or K and V, may be packed")
+      "with e4m3 or int8: each sequence has its own number of queries, and Q, or K and V, may be packed")
 FIELD(bool, cp_async, "cp_async", "four warps copy the keys and values by cp.async, on every GPU since Ampere")
+FIELD(bool, int8_cache, "int8", "K and V are int8, a byte an element, with a scale for each KV head")
 
 RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128, "must be 64 or 128")
 RULE(B_r, cfg.instruction == WGMMA || cfg.B_r == 16 || cfg.B_r == 32 || cfg.B_r == 64,
@@ -34,7 +35,12 @@ RULE(B_c, cfg.instruction == WGMMA ||
 RULE(B_c, !cfg.serves || cfg.B_c == 64 || cfg.B_c == 128, "must be 64 or 128 with serve: a power of two, as pages are")
 RULE(e4m3_cache, !cfg.e4m3_cache || cfg.serves, "must be off without serve: serving_args have the scales")
 RULE(e4m3_cache, !cfg.e4m3_cache || cfg.d_head == 128, "must be off unless d_head is 128: a row has 128 bytes")
-RULE(ragged_queries, !cfg.ragged_queries || cfg.e4m3_cache, "must be off without e4m3: attention/wgmma has 16 bits")
+RULE(int8_cache, !cfg.int8_cache || !cfg.e4m3_cache, "must be off with e4m3: an element has one type")
+RULE(int8_cache, cfg.instruction != WGMMA || !cfg.int8_cache, "must be off with wgmma, which has 16-bit elements")
+RULE(int8_cache, !cfg.int8_cache || cfg.serves, "must be off without serve: serving_args have the scales")
+RULE(int8_cache, !cfg.int8_cache || cfg.d_head == 128, "must be off unless d_head is 128: a row has 128 bytes")
+RULE(ragged_queries, !cfg.ragged_queries || cfg.e4m3_cache || cfg.int8_cache,
+     "must be off without e4m3 and int8: attention/wgmma has 16 bits")
 RULE(tensor_copies, cfg.tensor_copies != cfg.cp_async, "must be on without cp_async, and off with it")
 RULE(cp_async, !cfg.cp_async || cfg.instruction == MMA_SYNC, "must be off with wgmma, which is for Hopper")
 RULE(stages, cfg.stages >= 2, "must be at least 2: one block is copied while another is read")
@@ -48,6 +54,7 @@ HAS(TENSOR_COPIES, !cfg.cp_async)
 HAS(SERVES, cfg.serves)
 HAS(SHARES_KEYS, true)
 HAS(E4M3_CACHE, cfg.e4m3_cache)
+HAS(INT8_CACHE, cfg.int8_cache)
 HAS(RAGGED_QUERIES, cfg.ragged_queries)
 HAS(PERSISTENT, true)
 HAS(PRODUCER, true)

@@ -117,6 +117,13 @@ __device__ __forceinline__ void widen_e4m3x4(uint32_t bytes, uint32_t (&pairs)[2
     }
 }
 
+/* Four int8 numbers as fp16, exactly, in pairs of the same order. With its sign bit flipped a byte b is b + 128, and in
+ * the fraction of the fp16 number 1024 it makes 1024 + 128 + b. */
+__device__ __forceinline__ void widen_int8x4(uint32_t bytes, uint32_t (&pairs)[2]) {
+    for (int odd = 0; odd < 2; odd++)
+        pairs[odd] = add_f16x2(__byte_perm(bytes ^ 0x80808080, 0x64646464, odd ? 0x4341 : 0x4240), 0xe480e480);
+}
+
 /* ---- the TMA unit, with a coordinate for each of five dimensions (9.7.9.27) ---- */
 
 __device__ __forceinline__ void copy_box_to_smem(uint32_t smem_addr, const tensor_map &map, uint32_t mbarrier, int c0,

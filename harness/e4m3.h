@@ -39,4 +39,9 @@ static inline uint8_t e4m3_from_float(float value) {
     return sign | (uint8_t)((bits >> (23 - E4M3_FRACTION)) - ((127 - E4M3_BIAS) << E4M3_FRACTION));
 }
 
+/* The nearest int8 number; those outside become 127 or -127. */
+static inline int8_t int8_from_float(float value) {
+    return (int8_t)lrintf(fminf(fmaxf(value, -127), 127));
+}
+
 #endif

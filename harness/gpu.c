@@ -248,7 +248,7 @@ static enum status upload_to(const struct gpu *gpu, CUdeviceptr address, enum te
     const struct cuda_driver *cuda = &gpu->cuda;
     const int64_t bytes = problem_device_bytes(&gpu->problem, tensor);
     uint16_t *memory = NULL;
-    if (!tensor_is_contiguous(&gpu->problem) || problem_is_e4m3(&gpu->problem, tensor)) {
+    if (!tensor_is_contiguous(&gpu->problem) || problem_is_of_bytes(&gpu->problem, tensor)) {
         if (!(memory = malloc((size_t)bytes))) return fail_memory(failure, (uint64_t)bytes, "a tensor's layout");
         tensor_spread(&gpu->problem, tensor, contiguous, memory);
     }

@@ -90,13 +90,15 @@ static void fill_chunk(int64_t i, void *context) {
     const struct fill *fill = context;
     const struct problem *problem = fill->problem;
     const int64_t elements = problem_elements(problem, fill->tensor);
-    const bool bytes = problem_is_e4m3(problem, fill->tensor);
+    const bool of_bytes = problem_is_of_bytes(problem, fill->tensor);
     const int64_t first = i * CHUNK, end = first + CHUNK < elements ? first + CHUNK : elements;
     for (int64_t index = first; index < end; index += 4) { /* elements is a multiple of d_head, and so of 4 */
         float values[4];
         input_block(problem->dist, problem->seed, fill->tensor, (uint64_t)index / 4, values);
         for (int k = 0; k < 4; k++) {
-            const float value = bytes ? e4m3_to_float(e4m3_from_float(values[k])) : values[k];
+            const float value = !of_bytes             ? values[k]
+                                : problem->cache_int8 ? (float)int8_from_float(INT8_ONE * values[k])
+                                                      : e4m3_to_float(e4m3_from_float(values[k]));
             fill->out[index + k] = half_from_float(value, problem->dtype);
         }
     }

@@ -25,7 +25,7 @@ enum {
     OF_LENGTHS = HAS(ANY_LENGTH) | HAS(E4M3_INPUTS) | HAS(SERVES),
     OF_SCALES = HAS(ANY_LENGTH) | HAS(E4M3_INPUTS) | HAS(BACKWARD_PASS),
     OF_PAGES = HAS(PAGED_KV) | HAS(SHARES_KEYS),
-    OF_BYTES = HAS(E4M3_INPUTS) | HAS(E4M3_CACHE)
+    OF_BYTES = HAS(E4M3_INPUTS) | HAS(E4M3_CACHE) | HAS(INT8_CACHE)
 };
 
 const struct option fl_options[] = {
@@ -491,6 +491,7 @@ static void set_e4m3(const struct options *options, const struct kernel_config *
     problem->e4m3 = config_has(config, E4M3_INPUTS);
     problem->e4m3_serves = problem->e4m3 && config_has(config, SERVES);
     problem->cache_e4m3 = config_has(config, E4M3_CACHE);
+    problem->cache_int8 = config_has(config, INT8_CACHE);
     problem->descale[TENSOR_Q] = options->descale_Q;
     problem->descale[TENSOR_K] = options->descale_K;
     problem->descale[TENSOR_V] = options->descale_V;

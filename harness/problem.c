@@ -46,7 +46,7 @@ static const struct {
               FIELD(sinks),       FIELD(page_rows),    FIELD(split_keys),
               FIELD(cache_e4m3),  FIELD(e4m3),         FIELD(e4m3_serves),
               FIELD(descale),     FIELD(transposed_V), FIELD(rounded_sums_of_P),
-              FIELD(summed_keys), FIELD(d_head_v)};
+              FIELD(summed_keys), FIELD(d_head_v),     FIELD(cache_int8)};
 
 bool problem_equal(const struct problem *a, const struct problem *b) {
     for (size_t i = 0; i < sizeof FIELDS / sizeof *FIELDS; i++)
@@ -104,8 +104,8 @@ bool problem_is_ragged(const struct problem *problem) {
 
 bool problem_is_served(const struct problem *problem) {
     return problem_is_ragged(problem) || problem->layout == LAYOUT_PACKED || problem->windowed ||
-           problem->softcap > 0 || problem->sinks || problem->page_rows || problem->split_keys || problem->cache_e4m3 ||
-           problem->e4m3_serves;
+           problem->softcap > 0 || problem->sinks || problem->page_rows || problem->split_keys ||
+           problem_has_cache_of_bytes(problem) || problem->e4m3_serves;
 }
 
 int64_t problem_lse_bytes(const struct problem *problem) {
@@ -152,16 +152,20 @@ static bool is_paged(const struct problem *problem, enum tensor tensor) {
     return of_keys(tensor) && problem->page_rows;
 }
 
-bool problem_is_e4m3(const struct problem *problem, enum tensor tensor) {
-    return (problem->e4m3 && tensor != TENSOR_O) || (problem->cache_e4m3 && of_keys(tensor));
+bool problem_has_cache_of_bytes(const struct problem *problem) {
+    return problem->cache_e4m3 || problem->cache_int8;
+}
+
+bool problem_is_of_bytes(const struct problem *problem, enum tensor tensor) {
+    return (problem->e4m3 && tensor != TENSOR_O) || (problem_has_cache_of_bytes(problem) && of_keys(tensor));
 }
 
 static int64_t element_bytes(const struct problem *problem, enum tensor tensor) {
-    return problem_is_e4m3(problem, tensor) ? 1 : 2;
+    return problem_is_of_bytes(problem, tensor) ? 1 : 2;
 }
 
 float problem_cache_scale(const struct problem *problem, enum tensor tensor, int64_t KV_head) {
-    return (float)problem->descale[tensor] * (1 + (float)(KV_head % 4) / 4);
+    return (float)problem->descale[tensor] * (1 + (float)(KV_head % 4) / 4) / (problem->cache_int8 ? INT8_ONE : 1);
 }
 
 tensor_strides problem_strides(const struct problem *problem, enum tensor tensor) {
@@ -288,7 +292,7 @@ static enum status check_cache(const struct problem *problem, const struct kerne
     const char *const others = problem->windowed ? "--window" : problem->sinks ? "--sinks" : NULL;
     const char *const lacks = !ragged && of_lengths ? of_lengths : others;
     const int64_t keys = problem->split_keys;
-    if (lacks && lacks == of_lengths && config_has(config, E4M3_CACHE))
+    if (lacks && lacks == of_lengths && problem_has_cache_of_bytes(problem))
         return fail(failure, STATUS_USAGE, "%s: config %s does not support it; use a config with the flag ragged",
                     lacks, config_format(config, text));
     if (lacks)
@@ -491,10 +495,11 @@ static enum status check_fp8(const struct problem *problem, const struct kernel_
 static enum status check_no_descale(const struct problem *problem, struct failure *failure) {
     static const char *const options[N_INPUTS] = {"--descale-q", "--descale-k", "--descale-v"};
     for (int t = 0; t < N_INPUTS; t++)
-        if (problem->descale[t] != 1 && !problem_is_e4m3(problem, (enum tensor)t))
+        if (problem->descale[t] != 1 && !problem_is_of_bytes(problem, (enum tensor)t))
             return fail(failure, STATUS_USAGE, "%s %g: %s does not read e4m3%s", options[t], problem->descale[t],
                         about_version(),
-                        problem->cache_e4m3 ? " queries" : "; use attention/fp8 or a version of kernels/fp8/");
+                        problem_has_cache_of_bytes(problem) ? " queries"
+                                                            : "; use attention/fp8 or a version of kernels/fp8/");
     return STATUS_OK;
 }
 

@@ -52,7 +52,8 @@ struct problem {
     int64_t page_rows;                 /* rows of a page of K and V; 0: not paged */
     int64_t split_keys;                /* keys of a part; 0: parts have no size */
 
-    bool cache_e4m3; /* K and V are e4m3, with problem_cache_scale(); Q and O are of dtype */
+    /* K and V are of this type, with problem_cache_scale(); Q and O are of dtype. */
+    bool cache_e4m3, cache_int8;
 
     /* Fields that require fp8_args (harness/fp8.h). */
     bool e4m3;                /* of Q, K and V; O is of dtype */
@@ -74,10 +75,14 @@ bool problem_equal(const struct problem *a, const struct problem *b);
 /* "bshd", ... */
 const char *layout_name(enum layout layout);
 
-/* True if the elements of a tensor are e4m3: a byte each on the device. */
-bool problem_is_e4m3(const struct problem *problem, enum tensor tensor);
+/* True if the elements of a tensor are e4m3 or int8: a byte each on the device. */
+bool problem_is_of_bytes(const struct problem *problem, enum tensor tensor);
 
-/* With cache_e4m3, what an element of K or V of a KV head is multiplied by: descale times 1 to 1.75. */
+/* True if K and V are e4m3 or int8, and Q is not. */
+bool problem_has_cache_of_bytes(const struct problem *problem);
+
+/* The scale of K or V of a KV head in such a cache: descale times 1 to 1.75, with int8 divided by INT8_ONE. */
+enum { INT8_ONE = 32 }; /* the int8 value of an input of 1 */
 float problem_cache_scale(const struct problem *problem, enum tensor tensor, int64_t KV_head);
 
 /* Rows and heads of a tensor: queries and heads, or keys and KV heads. */

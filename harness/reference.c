@@ -125,13 +125,13 @@ static int before_in_block(int64_t end, int64_t first) {
     return end <= first ? 0 : end - first < KEYS ? (int)(end - first) : KEYS;
 }
 
-/* Scales of the scores and the values of a KV head: 1 without e4m3. */
+/* Scales of the scores and the values of a KV head: 1 without bytes. */
 struct factors {
     double of_scores, of_V;
 };
 
 static struct factors factors_of(const struct problem *problem, int64_t KV_head) {
-    if (problem->cache_e4m3)
+    if (problem_has_cache_of_bytes(problem))
         return (struct factors){problem_cache_scale(problem, TENSOR_K, KV_head),
                                 problem_cache_scale(problem, TENSOR_V, KV_head)};
     return (struct factors){(float)problem->descale[TENSOR_Q] * (double)(float)problem->descale[TENSOR_K],

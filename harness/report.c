@@ -109,10 +109,12 @@ static void add_served(struct json *json, const struct problem *problem) {
     json_int(json, "split_keys", problem->split_keys);
 }
 
-/* Fields of problems that only e4m3 kernels compute: all inputs in e4m3, or K and V. */
-static void add_e4m3(struct json *json, const struct problem *problem) {
+/* Fields of problems whose inputs, or K and V, are bytes. */
+static void add_bytes(struct json *json, const struct problem *problem) {
     json_string(json, problem->e4m3 ? "output_dtype" : "cache_dtype",
-                problem->e4m3 ? dtype_name(problem->dtype) : "e4m3");
+                problem->e4m3         ? dtype_name(problem->dtype)
+                : problem->cache_int8 ? "int8"
+                                      : "e4m3");
     if (problem->e4m3) json_number(json, "descale_q", problem->descale[TENSOR_Q], 9);
     json_number(json, "descale_k", problem->descale[TENSOR_K], 9);
     json_number(json, "descale_v", problem->descale[TENSOR_V], 9);
@@ -127,7 +129,7 @@ static void add_problem(struct json *json, const struct problem *problem) {
     json_int(json, "seq_k", problem->seq_k);
     json_int(json, "d_head", problem->d_head);
     json_string(json, "dtype", problem->e4m3 ? "e4m3" : dtype_name(problem->dtype));
-    if (problem->e4m3 || problem->cache_e4m3) add_e4m3(json, problem);
+    if (problem->e4m3 || problem_has_cache_of_bytes(problem)) add_bytes(json, problem);
     json_string(json, "dist", distribution_name(problem->dist));
     json_int(json, "seed", (int64_t)problem->seed);
     if (problem->backward) json_string(json, "pass", "backward");
@@ -496,7 +498,7 @@ static void print_problem(FILE *out, const struct problem *problem) {
     if (problem->seq_k != problem->seq_q) fprintf(out, " on %" PRId64, problem->seq_k);
     if (problem->d_head != 128) fprintf(out, " d_head %d", problem->d_head);
     fprintf(out, problem->e4m3 ? " e4m3 to %s" : " %s", dtype_name(problem->dtype));
-    if (problem->cache_e4m3) fprintf(out, " on e4m3");
+    if (problem_has_cache_of_bytes(problem)) fprintf(out, " on %s", problem->cache_int8 ? "int8" : "e4m3");
     if (problem->dist != DIST_NORMAL) fprintf(out, " %s", distribution_name(problem->dist));
     if (problem->backward) fprintf(out, " backward");
     if (problem->causal) fprintf(out, " causal");

@@ -8,7 +8,7 @@ enum { Q_OFFSETS, KV_OFFSETS, Q_LENGTHS, KV_LENGTHS, SINKS, PAGES, K_SCALES, V_S
 /* The 4-byte elements before an array, or of all. */
 static int64_t elements_before(const struct problem *problem, int array) {
     const int64_t pages = problem->page_rows ? problem->batch * problem_pages_of_sequence(problem) : 0;
-    const int64_t scales = problem->cache_e4m3 || problem->e4m3_serves ? problem->KV_heads : 0;
+    const int64_t scales = problem_has_cache_of_bytes(problem) || problem->e4m3_serves ? problem->KV_heads : 0;
     const int64_t counts[N_ARRAYS] = {problem->batch + 1,
                                       problem->batch + 1,
                                       problem->batch,
@@ -64,7 +64,7 @@ void serving_fill(const struct problem *problem, void *memory) {
         const float sink = (float)problem_sink(problem, head);
         memcpy(integers + elements_before(problem, SINKS) + head, &sink, sizeof sink);
     }
-    for (int t = 0; t < 2 && problem->cache_e4m3; t++)
+    for (int t = 0; t < 2 && problem_has_cache_of_bytes(problem); t++)
         for (int64_t head = 0; head < problem->KV_heads; head++) {
             const float scale = problem_cache_scale(problem, t ? TENSOR_V : TENSOR_K, head);
             memcpy(integers + elements_before(problem, K_SCALES + t) + head, &scale, sizeof scale);
@@ -104,7 +104,7 @@ serving_args serving_args_of(const struct problem *problem, attention_args atten
     }
     if (problem->sinks) args.sinks = floats_at(problem, SINKS, address);
     if (problem->e4m3_serves) args.Q_scales = floats_at(problem, Q_SCALES, address);
-    if (problem->cache_e4m3 || problem->e4m3_serves) {
+    if (problem_has_cache_of_bytes(problem) || problem->e4m3_serves) {
         args.K_scales = floats_at(problem, K_SCALES, address);
         args.V_scales = floats_at(problem, V_SCALES, address);
     }

@@ -61,13 +61,15 @@ static void spread_rows(int64_t n, void *context) {
     const int64_t d_head = rows->problem->d_head;
     for (int64_t i = n * SPREAD_ROWS; i < rows->count && i < (n + 1) * SPREAD_ROWS; i++) {
         const int64_t at = row_at(rows, i);
-        for (int64_t c = 0; c < d_head && at >= 0; c++)
+        for (int64_t c = 0; c < d_head && at >= 0; c++) {
+            const float value = half_to_float(spread->contiguous[i * d_head + c], rows->problem->dtype);
             spread->memory[at + c] =
-                e4m3_from_float(half_to_float(spread->contiguous[i * d_head + c], rows->problem->dtype));
+                rows->problem->cache_int8 ? (uint8_t)int8_from_float(value) : e4m3_from_float(value);
+        }
     }
 }
 
-/* A tensor of e4m3 for serving_args; what no row fills is NaN. */
+/* A tensor of bytes for serving_args; what no row fills is NaN, as int8 127. */
 static void spread_bytes(const struct rows *rows, const uint16_t *contiguous, uint8_t *memory) {
     struct spread spread = {rows, contiguous, memory};
     memset(memory, E4M3_NAN, (size_t)problem_device_bytes(rows->problem, rows->tensor));
@@ -81,7 +83,7 @@ void tensor_spread(const struct problem *problem, enum tensor tensor, const uint
         e4m3_spread(problem, tensor, contiguous, (uint8_t *)memory);
         return;
     }
-    if (problem_is_e4m3(problem, tensor)) {
+    if (problem_is_of_bytes(problem, tensor)) {
         spread_bytes(&rows, contiguous, (uint8_t *)memory);
         return;
     }

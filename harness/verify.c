@@ -97,7 +97,7 @@ double lse_bound(const struct problem *problem, const struct reference_row *refe
 
 /* Factor by which the errors of fp32 arithmetic are larger than with a scale of 1 / sqrt(d_head). */
 static double growth(const struct problem *problem) {
-    const double of_K = problem->cache_e4m3 ? problem_cache_scale(problem, TENSOR_K, 3) : 1;
+    const double of_K = problem_has_cache_of_bytes(problem) ? problem_cache_scale(problem, TENSOR_K, 3) : 1;
     const double factor = problem_scale(problem) * sqrt(problem->d_head) * of_K;
     return factor > 1 ? factor : 1;
 }

@@ -64,8 +64,8 @@ typedef enum fl_backend { FL_AUTO = 0, FL_GPU = 1, FL_EMULATOR = 2 } fl_backend;
 
 /* Type of the elements of Q, K, V and O: IEEE binary16 or bfloat16. Kernels accumulate in float. FL_E4M3, since FL_ABI
  * 5, is only for fl_problem.kv_dtype, q_dtype and o_dtype: a sign, 4 exponent bits with bias 7 and 3 fraction bits;
- * 0x7f and 0xff are NaN. */
-typedef enum fl_dtype { FL_FP16 = 0, FL_BF16 = 1, FL_E4M3 = 2 } fl_dtype;
+ * 0x7f and 0xff are NaN. FL_INT8, since FL_ABI 10, is only for kv_dtype. */
+typedef enum fl_dtype { FL_FP16 = 0, FL_BF16 = 1, FL_E4M3 = 2, FL_INT8 = 3 } fl_dtype;
 
 /* Memory that holds the tensors of a call. Host memory works on both back ends, and the call returns when O is
  * complete; device memory needs a GPU, and the call returns when the launch is enqueued. */
@@ -153,9 +153,9 @@ typedef struct fl_problem {
     int32_t split_keys;        /* not 0: the result of a sequence has the same bits whatever else is in the batch.
                                   In attention/decode, the minimum number of keys of a split, a multiple of 128.
                                   0: the fastest split */
-    int32_t kv_dtype;   /* since FL_ABI 5. FL_E4M3: type of K and V, for attention/decode with d_head 128; strides and
-                           addresses are multiples of 16 bytes. Offsets and lengths of queries are allowed, but every 16
-                           or 64 rows read their keys again, so long prefills are slow. 0: dtype */
+    int32_t kv_dtype;   /* since FL_ABI 5. FL_E4M3 or FL_INT8: type of K and V, for attention/decode with d_head 128;
+                           strides and addresses are multiples of 16 bytes. Offsets and lengths of queries are allowed,
+                           but every 16 or 64 rows read their keys again, so long prefills are slow. 0: dtype */
     int32_t q_dtype;    /* since FL_ABI 6. FL_E4M3, together with kv_dtype: type of Q, for attention/fp8 with d_head 64,
                            128 or 256; O has dtype. The only arrays allowed are lengths, offsets and scales. 0: dtype */
     int32_t sums;       /* fl_sums, with q_dtype */
@@ -198,7 +198,7 @@ typedef struct fl_tensors {
                                          [b][r / page_rows]. Entries past the last page in use are not read */
     const float *sinks;               /* [heads]: an additional score of every row, not scaled and without a value. The
                                          log-sum-exp includes it */
-    const float *k_scales, *v_scales; /* since FL_ABI 5, with FL_E4M3, [kv_heads]: the scales that dequantize K and V,
+    const float *k_scales, *v_scales; /* since FL_ABI 5, with kv_dtype, [kv_heads]: the scales that dequantize K and V,
                                          positive and finite (checked only in host memory); NULL: 1. With scale_keys
                                          they are [batch, kv_heads, ceil(seq_k / scale_keys)] */
     const float *q_scales;            /* since FL_ABI 6, with q_dtype, [heads]: the scales that dequantize Q */
@@ -321,8 +321,8 @@ fl_status fl_query_backward(fl_library *library, const fl_problem *problem, fl_s
 
 /* Compute dq, dk and dv from dout, q, k, v and the o and lse of fl_forward(); all of them are required. Elements are
  * fp16 or bf16, and d_head is 64, 128 or 256. Since FL_ABI 8 both cu_seqlens_q and cu_seqlens_k may be passed together
- * and must not decrease; since FL_ABI 9 also seqlens_q, seqlens_k, windows, soft caps and sinks, but no pages. Gradients
- * of rows that no sequence uses become 0, and the contents of these rows have no effect. With device memory,
+ * and must not decrease; since FL_ABI 9 also seqlens_q, seqlens_k, windows, soft caps and sinks, but no pages.
+ * Gradients of rows that no sequence uses become 0, and the contents of these rows have no effect. With device memory,
  * tensors->workspace must have the bytes of fl_query_backward(), with any contents, and no other launch in flight may
  * use it; the call enqueues up to three kernels. Otherwise like fl_forward(). Since FL_ABI 4. */
 fl_status fl_backward(fl_library *library, const fl_problem *problem, const fl_tensors *tensors,

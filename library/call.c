@@ -73,7 +73,7 @@ int64_t call_elements(const struct call *call, enum tensor tensor) {
 
 size_t call_element_bytes(const struct call *call, enum tensor tensor) {
     if (tensor == TENSOR_O) return call->problem.o_dtype == FL_E4M3 ? 1 : 2;
-    return (of_keys(tensor) ? call->problem.kv_dtype : call->problem.q_dtype) == FL_E4M3 ? 1 : 2;
+    return (of_keys(tensor) ? call->problem.kv_dtype : call->problem.q_dtype) ? 1 : 2;
 }
 
 size_t call_bytes(const struct call *call, enum tensor tensor) {

@@ -109,12 +109,12 @@ static int64_t rows_of(const fl_problem *problem) {
     return (int64_t)problem->seq_q * (problem->heads / problem->kv_heads);
 }
 
-/* Rows for which there should be an instance. With e4m3, 64 rows at a time take 2.5 times as long as 16, on an H200.
+/* Rows for which there should be an instance. With bytes, 64 rows at a time take 2.5 times as long as 16, on an H200.
  * With queries of several numbers the average decides, and 16 rows are enough for all where the bits of a sequence must
  * not depend on the batch. */
 static int64_t rows_at_a_time(const fl_problem *problem) {
     enum { FEW = 64 };
-    if (!serving_ragged_e4m3(problem)) return rows_of(problem);
+    if (!serving_ragged_bytes(problem)) return rows_of(problem);
     const int64_t group = problem->heads / problem->kv_heads, batch = problem->batch ? problem->batch : 1;
     const int64_t queries = problem->arrays & FL_CU_SEQLENS_Q ? problem->total_q / batch : problem->seq_q;
     return problem->split_keys || queries * group <= FEW ? 1 : queries * group;
@@ -137,9 +137,8 @@ static const struct instance *find_serving(const struct embedded *version, const
         if (!config_has(config, SERVES) || !fits(config, call) || config->d_head != d_head ||
             config_has(config, EXTENDED) != extended || !config_takes(config, CAP, call->problem.softcap > 0) ||
             (!config_has(config, SHARES_KEYS) && !config_takes(config, PAGED_KV, paged(&call->problem))) ||
-            config_has(config, PACKS) != packs ||
-            config_has(config, E4M3_CACHE) != (call->problem.kv_dtype == FL_E4M3) ||
-            config_has(config, RAGGED_QUERIES) != serving_ragged_e4m3(&call->problem))
+            config_has(config, PACKS) != packs || serving_cache_dtype(config) != call->problem.kv_dtype ||
+            config_has(config, RAGGED_QUERIES) != serving_ragged_bytes(&call->problem))
             continue;
         const bool small = found && found->config.B_r < rows, smaller = !found || config->B_r < found->config.B_r;
         if (found && found->config.B_r == config->B_r) {

@@ -89,22 +89,26 @@ bool serving_all_e4m3(const fl_problem *problem) {
     return problem->q_dtype == FL_E4M3;
 }
 
-/* K and V are e4m3, and Q is not. */
-static bool e4m3_cache(const fl_problem *problem) {
-    return problem->kv_dtype == FL_E4M3 && !serving_all_e4m3(problem);
+/* K and V are e4m3 or int8, and Q is not. */
+static bool has_bytes(const fl_problem *problem) {
+    return problem->kv_dtype && !serving_all_e4m3(problem);
+}
+
+int32_t serving_cache_dtype(const struct kernel_config *config) {
+    return config_has(config, E4M3_CACHE) ? FL_E4M3 : config_has(config, INT8_CACHE) ? FL_INT8 : 0;
 }
 
 enum { OF_SEVERAL_NUMBERS = FL_CU_SEQLENS_Q | FL_CU_SEQLENS_K | FL_SEQLENS_Q };
 
-bool serving_ragged_e4m3(const fl_problem *problem) {
-    return e4m3_cache(problem) && problem->arrays & OF_SEVERAL_NUMBERS;
+bool serving_ragged_bytes(const fl_problem *problem) {
+    return has_bytes(problem) && problem->arrays & OF_SEVERAL_NUMBERS;
 }
 
 /* Scales and types of an e4m3 problem. */
 enum { SCALES = FL_K_SCALES | FL_V_SCALES | FL_Q_SCALES | FL_O_SCALES };
 
 const char *serving_asked(const fl_problem *problem) {
-    if (e4m3_cache(problem)) return "kv_dtype";
+    if (has_bytes(problem)) return "kv_dtype";
     for (int i = 0; i < N_ARRAYS; i++)
         if (problem->arrays & ~(uint32_t)SCALES & 1u << i) return ARRAYS[i].name;
     return problem->windowed      ? "window"
@@ -186,11 +190,13 @@ static fl_status check_pages(const fl_problem *problem, struct failure *failure)
 
 static fl_status check_scales(const fl_problem *problem, struct failure *failure) {
     enum { LEAST_KEYS = 32 };
-    if (problem->kv_dtype != 0 && problem->kv_dtype != FL_E4M3)
-        return refuse(failure, FL_INVALID, "kv_dtype %d: must be FL_E4M3, %d, or 0 if K and V have type dtype",
-                      problem->kv_dtype, FL_E4M3);
-    if (problem->arrays & (FL_K_SCALES | FL_V_SCALES) && problem->kv_dtype != FL_E4M3)
-        return refuse(failure, FL_INVALID, "%s: requires kv_dtype FL_E4M3; set kv_dtype or remove it from arrays",
+    if (problem->kv_dtype != 0 && problem->kv_dtype != FL_E4M3 && problem->kv_dtype != FL_INT8)
+        return refuse(failure, FL_INVALID,
+                      "kv_dtype %d: must be FL_E4M3, %d, FL_INT8, %d, or 0 if K and V have type dtype",
+                      problem->kv_dtype, FL_E4M3, FL_INT8);
+    if (problem->arrays & (FL_K_SCALES | FL_V_SCALES) && !problem->kv_dtype)
+        return refuse(failure, FL_INVALID,
+                      "%s: requires kv_dtype FL_E4M3 or FL_INT8; set kv_dtype or remove it from arrays",
                       problem->arrays & FL_K_SCALES ? "k_scales" : "v_scales");
     if (problem->q_dtype != 0 && (problem->q_dtype != FL_E4M3 || problem->kv_dtype != FL_E4M3))
         return refuse(failure, FL_INVALID,
@@ -211,7 +217,7 @@ static fl_status check_scales(const fl_problem *problem, struct failure *failure
 
 /* The feature that only attention/wgmma supports, or only attention/decode; NULL if the problem uses none. */
 static const char *asked_of_wgmma(const fl_problem *problem) {
-    const uint32_t arrays = problem->arrays & ~(uint32_t)(e4m3_cache(problem) ? OF_SEVERAL_NUMBERS : 0);
+    const uint32_t arrays = problem->arrays & ~(uint32_t)(has_bytes(problem) ? OF_SEVERAL_NUMBERS : 0);
     return arrays & FL_CU_SEQLENS_Q   ? "cu_seqlens_q"
            : arrays & FL_CU_SEQLENS_K ? "cu_seqlens_k"
            : arrays & FL_SEQLENS_Q    ? "seqlens_q"
@@ -225,7 +231,7 @@ static const char *asked_of_wgmma(const fl_problem *problem) {
 static const char *asked_of_decode(const fl_problem *problem) {
     enum { FEW_ROWS = 128 };
     const int64_t rows = (int64_t)problem->seq_q * (problem->heads / problem->kv_heads);
-    if (e4m3_cache(problem)) return "kv_dtype";
+    if (has_bytes(problem)) return "kv_dtype";
     const bool sized = (problem->d_head == 64 || problem->d_head == 128) && problem->d_head_v == problem->d_head;
     if (!problem->split_keys || !sized || asked_of_wgmma(problem)) return NULL;
     return problem->arrays & FL_BLOCK_TABLE ? "block_table" : rows <= FEW_ROWS ? "split_keys" : NULL;
@@ -255,8 +261,8 @@ static fl_status check_together(const fl_problem *problem, struct failure *failu
     if (problem->kv_dtype && problem->d_head_v != problem->d_head)
         return refuse(failure, FL_UNSUPPORTED, "d_head_v %d: must be d_head, %d, with kv_dtype", problem->d_head_v,
                       problem->d_head);
-    if (e4m3_cache(problem) && problem->d_head != 128)
-        return refuse(failure, FL_UNSUPPORTED, "d_head %d: must be 128 for an e4m3 cache", problem->d_head);
+    if (has_bytes(problem) && problem->d_head != 128)
+        return refuse(failure, FL_UNSUPPORTED, "d_head %d: must be 128 for a cache of e4m3 or int8", problem->d_head);
     return FL_OK;
 }
 
@@ -416,12 +422,17 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
                       "%s: config %s of %s supports only scales; use a config with the flag serve", asked,
                       config_format(config, text), version);
     if (config_has(config, E4M3_INPUTS)) return FL_OK;
-    if (!wgmmas && (problem->kv_dtype == FL_E4M3) != config_has(config, E4M3_CACHE))
-        return refuse(
-            failure, FL_UNSUPPORTED, "kv_dtype %d: config %s of %s reads K and V only %s; %s", problem->kv_dtype,
-            config_format(config, text), version, config_has(config, E4M3_CACHE) ? "as e4m3" : "in dtype",
-            config_has(config, E4M3_CACHE) ? "pass FL_E4M3" : "use attention/decode with d_head 128 for e4m3");
-    if (serving_ragged_e4m3(problem) && !config_has(config, RAGGED_QUERIES))
+    const int32_t cache = serving_cache_dtype(config);
+    if (!wgmmas && problem->kv_dtype != cache)
+        return refuse(failure, FL_UNSUPPORTED, "kv_dtype %d: config %s of %s reads K and V only %s; %s",
+                      problem->kv_dtype, config_format(config, text), version,
+                      cache == FL_E4M3   ? "as e4m3"
+                      : cache == FL_INT8 ? "as int8"
+                                         : "in dtype",
+                      cache == FL_E4M3   ? "pass FL_E4M3"
+                      : cache == FL_INT8 ? "pass FL_INT8"
+                                         : "use attention/decode with d_head 128 for e4m3 and int8");
+    if (serving_ragged_bytes(problem) && !config_has(config, RAGGED_QUERIES))
         return refuse(failure, FL_UNSUPPORTED,
                       "kv_dtype %d: config %s of %s does not support it with cu_seqlens_q, cu_seqlens_k or seqlens_q; "
                       "use a config with the flag ragged",

@@ -20,10 +20,13 @@ const char *serving_asked(const fl_problem *problem);
  * is none. */
 const char *serving_extended(const fl_problem *problem);
 
-/* True if Q, K and V are of e4m3, which kernels with fp8_args take, and whether K and V alone, with queries of several
- * numbers or packed sequences. */
+/* True if Q, K and V are of e4m3, which kernels with fp8_args take, and whether K and V alone are of bytes, with
+ * queries of several numbers or packed sequences. */
 bool serving_all_e4m3(const fl_problem *problem);
-bool serving_ragged_e4m3(const fl_problem *problem);
+bool serving_ragged_bytes(const fl_problem *problem);
+
+/* The kv_dtype of a cache that the kernel reads; 0: it has the type of Q. */
+int32_t serving_cache_dtype(const struct kernel_config *config);
 
 /* The fields since FL_ABI 3. FL_INVALID where they are wrong, alone or together. */
 fl_status serving_check(const fl_problem *problem, struct failure *failure);

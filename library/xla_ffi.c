@@ -311,14 +311,15 @@ static xla_error *read_numbers(const xla_frame *frame, call *call) {
     return NULL;
 }
 
-/* True if the types belong together: Q and O of one type of 16 bits, K and V of it, too, or of e4m3; or Q, K and V of
- * e4m3 and O of any type. */
+/* True if the types belong together: Q and O of one type of 16 bits, K and V of it, too, or of e4m3 or int8; or Q, K
+ * and V of e4m3 and O of any type. */
 static bool read_types(const xla_buffer *q, const xla_buffer *k, const xla_buffer *v, const xla_buffer *o,
                        fl_problem *problem) {
-    const bool Q_e4m3 = q->type == XLA_F8E4M3FN, KV_e4m3 = k->type == XLA_F8E4M3FN, O_e4m3 = o->type == XLA_F8E4M3FN;
-    if (v->type != k->type || (!KV_e4m3 && k->type != q->type) || (!Q_e4m3 && o->type != q->type)) return false;
+    const bool Q_e4m3 = q->type == XLA_F8E4M3FN, O_e4m3 = o->type == XLA_F8E4M3FN;
+    const int32_t of_keys = k->type == XLA_F8E4M3FN ? FL_E4M3 : k->type == XLA_S8 ? FL_INT8 : 0;
+    if (v->type != k->type || (!of_keys && k->type != q->type) || (!Q_e4m3 && o->type != q->type)) return false;
     problem->q_dtype = Q_e4m3 ? FL_E4M3 : 0;
-    problem->kv_dtype = KV_e4m3 ? FL_E4M3 : 0;
+    problem->kv_dtype = of_keys;
     problem->o_dtype = O_e4m3 ? FL_E4M3 : 0;
     problem->dtype = o->type == XLA_F16 ? FL_FP16 : FL_BF16;
     return o->type == XLA_F16 || o->type == XLA_BF16 || O_e4m3;
@@ -356,7 +357,8 @@ static xla_error *read_served(const xla_frame *frame, call *call) {
         return error(
             frame, XLA_INVALID_ARGUMENT,
             "o must have the shape of q and v that of k, but the last dimension of o is that of v; q and k must agree "
-            "in batch and d_head; all float16 or all bfloat16, or k and v, or q, k and v, float8_e4m3fn");
+            "in batch and d_head; all float16 or all bfloat16, or k and v, or q, k and v, float8_e4m3fn; or k and v "
+            "int8");
     if (lse->type != XLA_F32 || lse->dims[rank - 3] != sizes[1] || lse->dims[rank - 2] != sizes[0] ||
         (!packed && lse->dims[0] != q->dims[0]))
         return error(frame, XLA_INVALID_ARGUMENT, "log-sum-exp must be float32 [batch, heads, seq_q]");

@@ -54,7 +54,8 @@ struct kernel_config {
     FEATURE(SHARES_KEYS)    /* CTAs share the keys of a KV head (split-KV) */                                          \
     FEATURE(E4M3_INPUTS)    /* Q, K and V are e4m3 */                                                                  \
     FEATURE(E4M3_CACHE)     /* K and V are */                                                                          \
-    FEATURE(RAGGED_QUERIES) /* with E4M3_CACHE: sequences have queries of several numbers */                           \
+    FEATURE(INT8_CACHE)     /* K and V are int8 */                                                                     \
+    FEATURE(RAGGED_QUERIES) /* with a cache of bytes: sequences have queries of several numbers */                     \
     FEATURE(BACKWARD_PASS)  /* a backward pass */                                                                      \
     FEATURE(OWN_STRIDES)    /* gradients have strides of their own: a first parameter with them */                     \
     FEATURE(PERSISTENT)     /* persistent CTAs */                                                                      \

@@ -165,7 +165,7 @@ void tensor_layouts(const attention_args *args, const struct kernel_config *conf
     if (config_has(config, PACKS)) group_layout(args, config, layouts);
     if (config_has(config, EXTENDED)) row_layouts((const extended_args *)args, layouts);
     if (config_has(config, E4M3_INPUTS)) fp8_layouts(args, config, layouts);
-    if (config_has(config, E4M3_CACHE)) byte_layouts(config, layouts);
+    if (config_has(config, E4M3_CACHE) || config_has(config, INT8_CACHE)) byte_layouts(config, layouts);
 }
 
 static tensor_map *map_of(tensor_maps *maps, int tensor) {

@@ -59,6 +59,7 @@ CLOCK = Kind(
 )
 OBJECT = Kind("an object", lambda value: isinstance(value, dict))
 VERSION = Kind("1", lambda value: type(value) is int and value == SCHEMA)
+CACHE_DTYPE = Kind("e4m3 or int8", lambda value: value in ("e4m3", "int8"))
 DTYPE = Kind("fp16, bf16 or e4m3", lambda value: value in ("fp16", "bf16", "e4m3"))
 LAYOUT = Kind("bshd, bhsd, padded or packed", lambda value: value in ("bshd", "bhsd", "padded", "packed"))
 PASS = Kind("backward", lambda value: value == "backward")
@@ -118,7 +119,7 @@ FIELDS = (
     Field("problem.d_head", SIZE, "elements of a head", needed=True),
     Field("problem.dtype", DTYPE, "element type; e4m3: of Q, K and V", needed=True),
     Field("problem.output_dtype", DTYPE, "element type of O where inputs are e4m3"),
-    Field("problem.cache_dtype", DTYPE, "element type of K and V where it is not that of Q: e4m3"),
+    Field("problem.cache_dtype", CACHE_DTYPE, "element type of K and V where it is not that of Q"),
     Field("problem.descale_q", POSITIVE, "e4m3: what an element of Q is multiplied by; 1 without it"),
     Field("problem.descale_k", POSITIVE, "the same of K"),
     Field("problem.descale_v", POSITIVE, "the same of V"),

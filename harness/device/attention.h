@@ -51,7 +51,7 @@ static inline void attention_serve(struct attention *attention, uint64_t served)
                     (args.Q_lengths ? FL_SEQLENS_Q : 0u) | (args.KV_lengths ? FL_SEQLENS_K : 0u) |
                     (args.pages ? FL_BLOCK_TABLE : 0u) | (args.sinks ? FL_SINKS : 0u) |
                     (args.K_scales ? FL_K_SCALES : 0u) | (args.V_scales ? FL_V_SCALES : 0u);
-    asked->kv_dtype = problem->cache_e4m3 ? FL_E4M3 : 0;
+    asked->kv_dtype = problem->cache_e4m3 ? FL_E4M3 : problem->cache_int8 ? FL_INT8 : 0;
     asked->total_q = args.Q_rows, asked->total_k = args.KV_rows;
     asked->n_pages = args.n_pages, asked->page_rows = args.page_rows;
     asked->pages_of_sequence = args.pages_of_sequence;

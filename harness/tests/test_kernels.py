@@ -97,6 +97,7 @@ SERVED = {
         f"--seq-q 2 --seqlens-k 90,0,41 --heads 4 --kv-heads 2 --page-rows 16 --descale-v 3 "
         f"--config {config_of(CP_ASYNC, 'FP16,128,16,128,2', 'e4m3')}",
         f"{RAGGED} --heads 4 --kv-heads 2 --split-keys 128 --config {config_of(CP_ASYNC, 'ragged')}",
+        f"{RAGGED} --heads 4 --kv-heads 2 --lse --config {config_of(CP_ASYNC, '128,2)', 'ragged', 'int8')}",
         f"--seq-q 3 --seqlens-k 90,41 --heads 8 --kv-heads 1 --causal --config {config_of(CP_ASYNC, 'FP16,64,32')}",
     ],
     DECODE: [
@@ -107,6 +108,8 @@ SERVED = {
         "--seq-q 2 --seqlens-k 90,0,41 --heads 4 --kv-heads 2 --page-rows 16 --descale-v 3 "
         f"--config {config_of(DECODE, 'e4m3')}",
         f"{RAGGED} --heads 4 --kv-heads 2 --split-keys 128 --config {config_of(DECODE, 'ragged')}",
+        "--seq-q 2 --seqlens-k 90,0,41 --heads 4 --kv-heads 2 --page-rows 16 --descale-v 3 --dist large "
+        f"--config {config_of(DECODE, 'int8')}",
     ],
     FP8_KERNEL: [
         f"{RAGGED} --heads 2 --kv-heads 1 --lse --config {config_of(FP8_KERNEL, *words)}"
@@ -279,7 +282,7 @@ def served_by_decode(draw: st.DrawFn, kernel: str) -> list[str]:
     else:
         sizes["seq-q"] = draw(st.sampled_from((1, 2, 5) if config.B_r == 16 else (3, 9, 17)))
         sizes["seqlens-k"] = ",".join(map(str, draw(st.lists(LENGTHS, min_size=1, max_size=5))))
-    if config.e4m3_cache:
+    if config.e4m3_cache or config.int8_cache:
         sizes["descale-v"] = draw(st.sampled_from((0.3, 1, 2)))
     return words_of(sizes, [name for name in ("--lse", "--causal") if draw(st.booleans())])
 

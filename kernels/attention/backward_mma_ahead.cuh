@@ -1,11 +1,11 @@
-/* backward_mma_ahead.cuh - a tile with d_head 128: Sᵀ of the next Q block is computed beside the products of this one.
+/* backward_mma_ahead.cuh - a tile with d_head 128: computes Sᵀ of the next Q block beside the products of this one.
  *
  *     multiply_ahead<cfg>(args, at, steps, dK, dV);
  *
  * The order of a warp, in which exponentials, dS and stores stand beside products:
  *
- *     dPᵀ = V dOᵀ     dV += Pᵀ dO: own half of the queries, with dS; the partner's half     Sᵀ = K Qᵀ of the next
- *     dK += dSᵀ Q: own half, the partner's half, with P of the next     dQ = dS K
+ *     dPᵀ = V dOᵀ     dV += Pᵀ dO: own half of the queries, with dS; the partner's half
+ *     Sᵀ = K Qᵀ of the next     dK += dSᵀ Q: own half, the partner's half, with P of the next     dQ = dS K
  *
  * P and dS are read again from shared memory instead of kept: registers hold either of them, S or dP, and dK and dV.
  * Q has two stages, dO one.

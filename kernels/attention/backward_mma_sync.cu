@@ -30,9 +30,9 @@
  * computes dK, dV and the sums of dQ, and round_dQ rounds the sums.
  *
  * A CTA has a tile, the B_c keys of a KV block, and walks through the Q blocks that attend to them, of all heads that
- * share the keys. Its warps are pairs with 32 keys each. A warp computes Sᵀ and dPᵀ of half of the queries of a block:
- * the accumulators of mma.sync, rounded to 16 bits, are the first operands of dV += Pᵀ dO and dK += dSᵀ Q. dS also goes
- * to shared memory, from where all warps read all keys of it for dQ = dS K.
+ * share the keys. Its warps are pairs with 32 keys each. A warp computes Sᵀ and dPᵀ of half of a block's queries;
+ * the accumulators of mma.sync, rounded to 16 bits, are the first operands of dV += Pᵀ dO and dK += dSᵀ Q. dS also
+ * goes to shared memory, from where all warps read all keys of it for dQ = dS K.
  *
  * With d_head 128 registers hold 64 columns of dK and dV for a warp, over all queries; half of P and dS then comes from
  * the partner through shared memory. With d_head 64 a warp has all columns over its own queries. With d_head 256 a

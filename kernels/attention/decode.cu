@@ -13,7 +13,9 @@
  *           (FP16, 128, 16, 128, 4): mma_sync+tensor+stages_3+serve+e4m3;
  *           (FP16, 128, 64, 128, 8): mma_sync+tensor+stages_3+serve+e4m3;
  *           (FP16, 128, 16, 128, 4): mma_sync+tensor+stages_3+serve+e4m3+ragged;
- *           (FP16, 128, 64, 128, 8): mma_sync+tensor+stages_3+serve+e4m3+ragged
+ *           (FP16, 128, 64, 128, 8): mma_sync+tensor+stages_3+serve+e4m3+ragged;
+ *           (FP16, 128, 16, 128, 4): mma_sync+tensor+stages_3+serve+int8;
+ *           (FP16, 128, 16, 128, 4): mma_sync+tensor+stages_3+serve+ragged+int8
  * arch      sm_90a
  */
 #include "common/abi.h"
@@ -49,8 +51,8 @@ __device__ constexpr void check_config() {
                   "B_r must be 64 or 128 with wgmma, and 16 * n_warps: a warpgroup has 64 rows of all keys");
     static_assert(cfg.instruction != WGMMA || cfg.B_c * cfg.d_head == 8192,
                   "B_c must be 8192 / d_head with wgmma: the numbers of keys that ptx_wgmma_boxes.cuh has");
-    static_assert(cfg.instruction != WGMMA || (cfg.serves && !cfg.e4m3_cache),
-                  "serve must be on and e4m3 off with wgmma: boxes of 16 keys of 16 bits");
+    static_assert(cfg.instruction != WGMMA || (cfg.serves && !cfg.e4m3_cache && !cfg.int8_cache),
+                  "serve must be on, e4m3 and int8 off with wgmma: boxes of 16 keys of 16 bits");
     static_assert(cfg.tensor_copies, "tensor must be on: attention/decode_mma_sync copies by cp.async");
     static_assert(cfg.n_warps >= 1 && cfg.n_warps <= 8, "n_warps must be from 1 to 8");
     static_assert(16 * cfg.n_warps % cfg.B_r == 0, "n_warps must be a multiple of B_r / 16: all rows of all keys");
@@ -63,7 +65,11 @@ __device__ constexpr void check_config() {
     static_assert(
         !cfg.e4m3_cache || (cfg.serves && cfg.d_head == 128),
         "e4m3 must be off without serve, which has the scales, and unless d_head is 128: a row has 128 bytes");
-    static_assert(!cfg.ragged_queries || cfg.e4m3_cache, "ragged must be off without e4m3: attention/wgmma has others");
+    static_assert(!cfg.int8_cache || (cfg.serves && cfg.d_head == 128 && !cfg.e4m3_cache),
+                  "int8 must be off with e4m3, without serve, which has the scales, and unless d_head is 128: a row "
+                  "has 128 bytes");
+    static_assert(!cfg.ragged_queries || cfg.e4m3_cache || cfg.int8_cache,
+                  "ragged must be off without e4m3 and int8: attention/wgmma has others");
 }
 
 /* ---- the copying warp ---- */

@@ -7,10 +7,10 @@
  * result, it goes to the workspace, and the last CTA that stores one for a row block combines them in the order of the
  * keys (parts.cuh).
  *
- * K and V in e4m3 are converted to fp16, without rounding, before mma: half the bytes take half the time. Q in bf16
- * becomes fp16 as well: each row is multiplied by a power of two, because fp16 has fewer exponents. ldmatrix gives a
- * lane four neighboring columns of 16 of K, so Q is read in that order. ldmatrix.trans moves pairs of columns of V, so
- * the even ones of 16 columns of O form one tile and the odd ones the next, and a lane's four are neighbors.
+ * K and V in e4m3 or int8 are converted to fp16, without rounding, before mma: half the bytes take half the time. Q in
+ * bf16 becomes fp16 as well: each row is multiplied by a power of two, because fp16 has fewer exponents. ldmatrix gives
+ * a lane four neighboring columns of 16 of K, so Q is read in that order. ldmatrix.trans moves pairs of columns of V,
+ * so the even ones of 16 columns of O form one tile and the odd ones the next, and a lane's four are neighbors.
  */
 #ifndef FL_ATTENTION_DECODE_CONSUMER_CUH
 #define FL_ATTENTION_DECODE_CONSUMER_CUH
@@ -38,15 +38,18 @@ __device__ __forceinline__ float scale_of(const attention_args &args, const floa
     return of_heads ? of_heads[head] : 1;
 }
 
-/* Type of the operands of mma: fp16 represents every e4m3 value. */
+/* Type of the operands of mma: fp16 represents every e4m3 and int8 value. */
 template <decode_config cfg>
-constexpr dtype mma_type = cfg.e4m3_cache ? FP16 : cfg.dtype;
+constexpr dtype mma_type = has_bytes<cfg> ? FP16 : cfg.dtype;
 
-/* Factor of the elements of K and V as operands. GPUs before 8.9 convert e4m3 by other instructions. */
+/* GPUs before 8.9 convert e4m3 by other instructions, which leave a factor in K and V as operands. These, and those for
+ * int8, convert bytes 0 and 2, and 1 and 3, of four. */
 template <decode_config cfg>
-constexpr bool converts_by_integers = cfg.e4m3_cache && cfg.cp_async;
+constexpr bool has_factor = cfg.e4m3_cache && cfg.cp_async;
 template <decode_config cfg>
-constexpr float KV_factor = converts_by_integers<cfg> ? e4m3_factor : 1;
+constexpr bool converts_by_integers = has_factor<cfg> || cfg.int8_cache;
+template <decode_config cfg>
+constexpr float KV_factor = has_factor<cfg> ? e4m3_factor : 1;
 
 /* An infinity becomes a NaN: by that factor the NaN of e4m3 is infinite. */
 __device__ __forceinline__ void infinity_to_nan(float &x) {
@@ -85,7 +88,7 @@ struct consumer {
 
     __device__ __forceinline__ float scale_of_scores() const {
         const float scale = 1.44269504f * args.softmax_scale;
-        if constexpr (cfg.e4m3_cache)
+        if constexpr (has_bytes<cfg>)
             return scale * scale_of<cfg>(args, &serving_args::K_scales, line.head) / KV_factor<cfg>;
         return scale;
     }
@@ -165,13 +168,13 @@ struct consumer {
                 for (int r = 0; r < 4; r++) {
                     uint32_t pairs[2];
                     if constexpr (converts_by_integers<cfg>)
-                        widen_e4m3x4(b[r], pairs);
+                        widen(b[r], pairs);
                     else
                         pairs[0] = cvt_f16x2_e4m3x2(b[r]), pairs[1] = cvt_f16x2_e4m3x2(b[r] >> 16);
                     mma<FP16>(S[2 * n + r / 2], Q[k + r % 2], pairs[0], pairs[1]);
                 }
             }
-        if constexpr (converts_by_integers<cfg>)
+        if constexpr (has_factor<cfg>)
             for (auto &tile : S)
                 for (float &score : tile) infinity_to_nan(score);
     }
@@ -212,11 +215,17 @@ struct consumer {
                 }
             }
     }
+    __device__ __forceinline__ static void widen(uint32_t bytes, uint32_t (&pairs)[2]) {
+        if constexpr (cfg.int8_cache)
+            widen_int8x4(bytes, pairs);
+        else
+            widen_e4m3x4(bytes, pairs);
+    }
     /* For each column the pair of keys 0-7, then of keys 8-15. */
     __device__ __forceinline__ static void widen_V(uint32_t (&v)[2][2], uint32_t first, uint32_t second) {
         if constexpr (converts_by_integers<cfg>) {
             uint32_t pairs[2][2];
-            widen_e4m3x4(first, pairs[0]), widen_e4m3x4(second, pairs[1]);
+            widen(first, pairs[0]), widen(second, pairs[1]);
             for (int odd = 0; odd < 2; odd++) v[odd][0] = pairs[0][odd], v[odd][1] = pairs[1][odd];
         } else {
             for (int odd = 0; odd < 2; odd++) {
@@ -320,7 +329,7 @@ struct consumer {
         const uint32_t V = at.V_box(n, first_box);
         S_tiles<cfg> S = {};
         fragments<key_steps<cfg>> P;
-        if constexpr (cfg.e4m3_cache)
+        if constexpr (has_bytes<cfg>)
             multiply_QK_of_bytes(S, at.K_box(n, first_box));
         else
             multiply_QK(S, at.K_box(n, first_box));
@@ -329,7 +338,7 @@ struct consumer {
         exponentiate<warp_keys<cfg>>(S, l, m, scales);
         round_to_P<mma_type<cfg>>(P, S);
         const bool has_end = cfg.serves && key + warp_keys<cfg> > seq_k();
-        if constexpr (cfg.e4m3_cache)
+        if constexpr (has_bytes<cfg>)
             has_end ? multiply_PV_of_bytes<true>(P, V, seq_k() - key) : multiply_PV_of_bytes<false>(P, V, 0);
         else
             has_end ? multiply_PV<true>(P, V, seq_k() - key) : multiply_PV<false>(P, V, 0);
@@ -408,14 +417,14 @@ struct consumer {
         warp_sums<cfg> &sums = *at.sums;
         for (int half = 0; half < 2; half++) {
             const int row = first_row + lane / 4 + 8 * half;
-            float *const O_row = &sums.O[key_group][row][lane % 4 * (cfg.e4m3_cache ? 4 : 2)];
+            float *const O_row = &sums.O[key_group][row][lane % 4 * (has_bytes<cfg> ? 4 : 2)];
             float l_row = l[half];
             l_row += __shfl_xor_sync(0xffffffff, l_row, 2); /* the quad's partial sums */
             l_row += __shfl_xor_sync(0xffffffff, l_row, 1);
-            if constexpr (converts_by_integers<cfg>)
+            if constexpr (has_factor<cfg>)
                 for (int n = 0; n < 2 * d_steps<cfg>; n++)
                     infinity_to_nan(O[n][2 * half]), infinity_to_nan(O[n][2 * half + 1]);
-            if constexpr (cfg.e4m3_cache)
+            if constexpr (has_bytes<cfg>)
                 for (int n = 0; n < 2 * d_steps<cfg>; n += 2)
                     *(float4 *)(O_row + 8 * n) =
                         make_float4(O[n][2 * half], O[n + 1][2 * half], O[n][2 * half + 1], O[n + 1][2 * half + 1]);
@@ -441,7 +450,7 @@ struct consumer {
     }
     __device__ __forceinline__ void store_whole(int row, row_part<lane_columns<cfg>> whole) const {
         const int query = (own.row + row) / group, head = line.head * group + (own.row + row) % group;
-        if constexpr (cfg.e4m3_cache) {
+        if constexpr (has_bytes<cfg>) {
             const float factor = scale_of<cfg>(args, &serving_args::V_scales, line.head) / KV_factor<cfg>;
             for (float &element : whole.O) element *= factor;
         }
@@ -574,7 +583,7 @@ struct consumer {
             if (own.row < 0) break;
             if constexpr (cfg.ragged_queries)
                 own_queries = find_queries(static_cast<const serving_args &>(args), own.sample);
-            if constexpr (cfg.e4m3_cache)
+            if constexpr (has_bytes<cfg>)
                 load_Q_for_bytes(at.Q.stage(turn));
             else
                 load_Q(at.Q.stage(turn));

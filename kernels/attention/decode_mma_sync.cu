@@ -13,7 +13,11 @@
  *           (FP16, 128, 16, 128, 4): mma_sync+stages_3+serve+e4m3+cp_async;
  *           (FP16, 128, 16, 128, 4): mma_sync+stages_3+serve+e4m3+ragged+cp_async;
  *           (FP16, 128, 16, 128, 2): mma_sync+stages_2+serve+e4m3+cp_async;
- *           (FP16, 128, 16, 128, 2): mma_sync+stages_2+serve+e4m3+ragged+cp_async
+ *           (FP16, 128, 16, 128, 2): mma_sync+stages_2+serve+e4m3+ragged+cp_async;
+ *           (FP16, 128, 16, 128, 4): mma_sync+stages_3+serve+cp_async+int8;
+ *           (FP16, 128, 16, 128, 4): mma_sync+stages_3+serve+ragged+cp_async+int8;
+ *           (FP16, 128, 16, 128, 2): mma_sync+stages_2+serve+cp_async+int8;
+ *           (FP16, 128, 16, 128, 2): mma_sync+stages_2+serve+ragged+cp_async+int8
  * arch      sm_80
  */
 #include "common/abi.h"
@@ -48,17 +52,19 @@ __device__ constexpr void check_config() {
     static_assert(
         !cfg.e4m3_cache || (cfg.serves && cfg.d_head == 128),
         "e4m3 must be off without serve, which has the scales, and unless d_head is 128: a row has 128 bytes");
-    static_assert(!cfg.ragged_queries || cfg.e4m3_cache,
-                  "ragged must be off without e4m3: attention/mma_sync has others");
+    static_assert(!cfg.int8_cache || (cfg.serves && cfg.d_head == 128 && !cfg.e4m3_cache),
+                  "int8 must be off with e4m3, without serve, which has the scales, and unless d_head is 128: a row "
+                  "has 128 bytes");
+    static_assert(!cfg.ragged_queries || cfg.e4m3_cache || cfg.int8_cache,
+                  "ragged must be off without e4m3 and int8: attention/mma_sync has others");
 }
 
 /* ---- the copying warps ---- */
 
 template <decode_config cfg>
 struct copier {
-    static constexpr int element_bytes = cfg.e4m3_cache ? 1 : 2;
-    static constexpr int Q_chunks = cfg.d_head / 8, KV_chunks = cfg.d_head * element_bytes / 16; /* 16 bytes of a row */
-    static constexpr int rows_at_once = 32 / KV_chunks;                                          /* of a warp */
+    static constexpr int KV_chunks = cfg.d_head * element_bytes<cfg> / 16;         /* 16 bytes of a row */
+    static constexpr int Q_chunks = cfg.d_head / 8, rows_at_once = 32 / KV_chunks; /* of a warp */
     static constexpr int strip_keys = DECODE_PAGE_KEYS; /* keys of a box, or of a page, that a warp copies together */
 
     const attention_args &args;
@@ -135,11 +141,11 @@ struct copier {
         const auto row_gmem = [&](const void *tensor, const tensor_strides &strides) {
             const int64_t offset =
                 from.sample * strides.batch + line.head * strides.head + (from.row + row) * strides.seq;
-            return (const char *)tensor + offset * element_bytes + 16 * chunk;
+            return (const char *)tensor + offset * element_bytes<cfg> + 16 * chunk;
         };
         const char *K = row_gmem(args.K, args.K_strides), *V = row_gmem(args.V, args.V_strides);
-        const int64_t K_step = rows_at_once * args.K_strides.seq * element_bytes;
-        const int64_t V_step = rows_at_once * args.V_strides.seq * element_bytes;
+        const int64_t K_step = rows_at_once * args.K_strides.seq * element_bytes<cfg>;
+        const int64_t V_step = rows_at_once * args.V_strides.seq * element_bytes<cfg>;
 #pragma unroll
         for (int i = 0; i < strip_keys; i += rows_at_once, K += K_step, V += V_step) {
             const uint32_t smem_addr = (first ^ i % 8 * 16) + i * tile_row_bytes;

@@ -41,6 +41,12 @@ constexpr int key_steps = warp_keys<cfg> / 16;
 template <decode_config cfg>
 constexpr int d_steps = cfg.d_head / 16;
 
+/* True if an element of K and V is a byte, e4m3 or int8. */
+template <decode_config cfg>
+constexpr bool has_bytes = cfg.e4m3_cache || cfg.int8_cache;
+template <decode_config cfg>
+constexpr int element_bytes = has_bytes<cfg> ? 1 : 2;
+
 /* Keys of one TMA copy. The smallest page holds them. */
 template <decode_config cfg>
 constexpr int box_keys = cfg.serves ? DECODE_PAGE_KEYS : warp_keys<cfg>;
@@ -65,7 +71,7 @@ constexpr int tile_row_bytes = 128;
 template <decode_config cfg>
 constexpr int row_bytes = cfg.d_head * 2; /* of Q */
 template <decode_config cfg>
-constexpr int box_bytes = box_keys<cfg> * cfg.d_head * (cfg.e4m3_cache ? 1 : 2);
+constexpr int box_bytes = box_keys<cfg> * cfg.d_head * element_bytes<cfg>;
 template <decode_config cfg>
 constexpr int KV_bytes = 2 * boxes<cfg> * box_bytes<cfg>;
 template <decode_config cfg>

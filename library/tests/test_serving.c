@@ -75,6 +75,9 @@ static void results(fl_library *library) {
     problem.layout = LAYOUT_PADDED;
     right(library, problem, "attention/decode", "a cache of e4m3 with gaps, scales of two KV heads");
     right_by(library, problem, "attention/decode_mma_sync", "attention/decode_mma_sync", "the same by cp.async");
+    problem.cache_e4m3 = false, problem.cache_int8 = true, problem.dtype = BF16;
+    right(library, problem, "attention/decode", "a cache of int8 with gaps, scales of two KV heads");
+    right_by(library, problem, "attention/decode_mma_sync", "attention/decode_mma_sync", "the same by cp.async");
 }
 
 /* Each instance of attention/decode by the rows of a KV head. */
@@ -202,10 +205,10 @@ static void bytes_refused(fl_library *library) {
     struct attention attention;
     problem.cache_e4m3 = true;
     attention_new(&attention, problem);
-    WRONG(wrong.kv_dtype = FL_BF16, "kv_dtype 1: must be FL_E4M3, 2, or 0");
-    WRONG(wrong.kv_dtype = 0, "k_scales: requires kv_dtype FL_E4M3");
-    WRONG(wrong.d_head = 64, "d_head 64: must be 128 for an e4m3 cache");
-    WRONG(wrong.version = "attention/wgmma", "use attention/decode with d_head 128 for e4m3");
+    WRONG(wrong.kv_dtype = FL_BF16, "kv_dtype 1: must be FL_E4M3, 2, FL_INT8, 3, or 0");
+    WRONG(wrong.kv_dtype = 0, "k_scales: requires kv_dtype FL_E4M3 or FL_INT8");
+    WRONG(wrong.d_head = 64, "d_head 64: must be 128 for a cache of e4m3 or int8");
+    WRONG(wrong.version = "attention/wgmma", "use attention/decode with d_head 128 for e4m3 and int8");
     attention.tensors.sinks = attention.tensors.k_scales;
     WRONG(wrong.arrays |= FL_SINKS, "sinks: cannot be combined with kv_dtype");
     attention_free(&attention);

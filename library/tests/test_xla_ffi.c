@@ -360,6 +360,9 @@ static void test_e4m3_cache(void) {
     problem.n_pages = PAGES, problem.page_rows = PAGE, problem.pages_of_sequence = PAGES - 1;
     tensors.seqlens_k = &keys, tensors.block_table = table, tensors.k_scales = &k_scale, tensors.v_scales = &v_scale;
     same_as_forward(c, &problem, tensors);
+    c->buffers[1].type = c->buffers[2].type = XLA_S8, problem.kv_dtype = FL_INT8;
+    ok(!fl_xla_ffi_serve_host(&c->frame), "a cache of int8: %s", message);
+    same_as_forward(c, &problem, tensors);
     more[3].type = XLA_S32;
     rejects(fl_xla_ffi_serve_host, c, "v_scales must be float32, 1 elements");
     more[3].type = XLA_F32, of_table[0] = 2;

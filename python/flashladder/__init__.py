@@ -16,7 +16,7 @@ from typing import Any
 from flashladder._frameworks import JAX
 from flashladder._functions import attention, attention_e4m3, attention_varlen, attention_with_cache
 from flashladder._library import RELEASE
-from flashladder._quantize import quantize_e4m3
+from flashladder._quantize import quantize_e4m3, quantize_int8
 from flashladder._queries import Backend, Device, Support, Version, backend, supports, versions
 
 __version__ = RELEASE.split()[0]
@@ -31,6 +31,7 @@ __all__ = [
     "attention_with_cache",
     "backend",
     "quantize_e4m3",
+    "quantize_int8",
     "supports",
     "versions",
 ]

@@ -23,6 +23,7 @@ from flashladder._frameworks import (
     DTYPES,
     E4M3,
     HOST,
+    INT8,
     JAX,
     DLPack,
     Framework,
@@ -49,6 +50,7 @@ from flashladder._library import (
     handle,
 )
 from flashladder._library import E4M3 as KIND_E4M3
+from flashladder._library import INT8 as KIND_INT8
 from flashladder._options import Options, number_of_scale, size
 from flashladder._overlap import overlap, overlaps_itself, span
 
@@ -56,6 +58,7 @@ AXES, PACKED = "[batch, seq, heads, d_head]", "[tokens, heads, d_head]"
 PAGED = "[n_pages, page_rows, kv_heads, d_head]"
 PAGE_UNIT = 16  # every page has a multiple of so many rows
 SPLIT_KEYS = (512, 2048)  # of the smallest part with batch-invariant bits: up to 16 rows of a KV head, and more
+KINDS_OF_BYTES = {E4M3: KIND_E4M3, INT8: KIND_INT8}  # of caches
 MOST_SEQUENCES = 65535  # of one launch
 MOST_PLANS = 1024
 EMULATED = 2e9  # floating-point operations per second of the emulator on one core
@@ -385,10 +388,10 @@ def _new_plan(framework: Framework, call: Call) -> Plan:
         for name, array in named.items()
     }
     q, k = layouts["q"], layouts["k"]
-    all_e4m3, in_bytes = options.dtype is not None, k.dtype == E4M3
+    all_e4m3, in_bytes = options.dtype is not None, k.dtype in KINDS_OF_BYTES
     _check_e4m3(framework, call.q, layouts, all_e4m3)
     for name, layout in layouts.items():
-        _check(name, layout, q, E4M3 if in_bytes and name in ("qkv" if all_e4m3 else "kv") else "")
+        _check(name, layout, q, k.dtype if in_bytes and name in ("qkv" if all_e4m3 else "kv") else "")
     _check_shapes(layouts, PACKED if is_packed else AXES, same_batch=not paged)
     samples, rows_q, heads, d_head = q.shape
     n_pages, rows_k, kv_heads, _ = k.shape
@@ -426,7 +429,7 @@ def _new_plan(framework: Framework, call: Call) -> Plan:
         left, right = (min(side, 1 << 30) for side in options.window)
         more |= {"windowed": 1, "window_left": left, "window_right": right}
     if in_bytes:
-        more |= {"kv_dtype": KIND_E4M3}
+        more |= {"kv_dtype": KINDS_OF_BYTES[k.dtype]}
     if all_e4m3:
         more |= {"q_dtype": KIND_E4M3, "sums": int(options.accurate), "scale_keys": options.scale_keys}
         more |= {"o_dtype": KIND_E4M3} if options.dtype == E4M3 else {}
@@ -480,10 +483,10 @@ def _unpacked(name: str, layout: Layout, is_packed: bool) -> Layout:
 
 
 def refuse_scales(arrays: Any, is_packed: bool, dtype: Any) -> None:
-    """ValueError for factors of K and V if K and V are not of e4m3."""
+    """ValueError for factors of K and V if K and V are not of bytes."""
     if "k_scales" in arrays or "v_scales" in arrays:
         names, name = ("k and v", "k") if is_packed else ("caches", "k_cache")
-        raise ValueError(f"k_scale and v_scale are for {names} of float8_e4m3fn: {name} is {dtype}")
+        raise ValueError(f"k_scale and v_scale are for {names} of float8_e4m3fn or int8: {name} is {dtype}")
 
 
 def _seconds(problem: Problem) -> float:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from flashladder._dlpack import Borrowed
 
 DTYPES = {"float16": "fp16", "bfloat16": "bf16"}
-E4M3 = "float8_e4m3fn"
+E4M3, INT8 = "float8_e4m3fn", "int8"
 HOST = "host memory"
 
 

@@ -154,7 +154,7 @@ def attention_varlen(
     block_table                 int32 [batch, pages of a sequence]: k and v are pages of a cache, as in
                                 attention_with_cache(). Either seqlens_k or cu_seqlens_k gives the number of keys, and
                                 the other is None. max_seqlen_k is ignored
-    k_scale, v_scale            scales of k and v in float8_e4m3fn, as in attention_with_cache()
+    k_scale, v_scale            scales of k and v in float8_e4m3fn or int8, as in attention_with_cache()
 
     The other arguments are those of attention(). The log-sum-exp is [heads, tokens_q]. A sequence without keys gives 0
     and -infinity, and so do rows of a new result that belong to no sequence; in `out` such rows are not written.
@@ -226,11 +226,11 @@ def attention_with_cache(
                   to. Afterwards the caller adds seq_new to seqlens_k. Rows that do not fit, and lengths beyond the
                   cache, are an error in host memory; a GPU ignores the rows that do not fit
 
-    k_scale, v_scale  the scale that dequantizes each KV head of caches in float8_e4m3fn: a number or float32
-                  [kv_heads], positive and finite; None: 1. quantize_e4m3() makes such caches
+    k_scale, v_scale  the scale that dequantizes each KV head of caches in float8_e4m3fn or int8: a number or float32
+                  [kv_heads], positive and finite; None: 1. quantize_e4m3() and quantize_int8() make such caches
 
     The causal mask and windows are aligned to the last key. The other arguments are those of attention(). Caches in
-    float8_e4m3fn require d_head 128 and support no window, softcap or sinks.
+    float8_e4m3fn and int8 require d_head 128 and support no window, softcap or sinks.
     """
     if unknown:
         refuse_unknown(attention_with_cache, unknown)

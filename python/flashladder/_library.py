@@ -35,7 +35,7 @@ EXCEPTIONS: dict[int, type[Exception]] = {
 }
 AUTO, GPU, EMULATOR = range(3)
 DTYPES = {"fp16": 0, "bf16": 1}
-E4M3 = 2  # of Problem.kv_dtype, q_dtype and o_dtype alone
+E4M3, INT8 = 2, 3  # of Problem.kv_dtype alone, E4M3 also of q_dtype and o_dtype
 DEVICE_MEMORY, HOST_MEMORY = range(2)
 ANY_LENGTH, CAUSAL, GROUPED, SERVING = 1, 2, 4, 8
 BIAS_BYTES, BIAS_DTYPE, BIAS_FLOAT = 1, 2, 3  # Problem.bias_dtype

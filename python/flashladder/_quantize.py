@@ -1,4 +1,4 @@
-"""Keys and values in e4m3: half the bytes of fp16 and bf16, and a scale for each head.
+"""Keys and values in e4m3 or int8: half the bytes of fp16 and bf16, and a scale for each head.
 
 k_cache, k_scale = quantize_e4m3(k)      # k: [batch, seq, kv_heads, d_head], a value is about k_cache * k_scale
 """
@@ -11,7 +11,7 @@ from typing import Any
 from flashladder._frameworks import JAX, NumPy, Torch, framework_of, kind_of
 
 LARGEST = 448.0  # of e4m3
-LEAST = 2.0**-126 / LARGEST  # of a scale: that of a head of zeros
+LARGEST_INT8 = 127.0
 
 
 def _is_float(array: Any) -> bool:
@@ -26,6 +26,26 @@ def quantize_e4m3(x: Any, scale: Any = None) -> tuple[Any, Any]:
     where it is given, for rows that go into a cache which has one: what is too large for it becomes 448. A NaN stays
     one, and an infinity becomes one where `scale` is not given.
     """
+    framework, values, scale = _scaled(x, scale, LARGEST)
+    if type(framework) is Torch:
+        return values.to(framework.package().float8_e4m3fn), scale
+    return values.astype(importlib.import_module("ml_dtypes").float8_e4m3fn), scale
+
+
+def quantize_int8(x: Any, scale: Any = None) -> tuple[Any, Any]:
+    """x in int8, and the scale of each head: as quantize_e4m3() with 127 instead of 448.
+
+    Elements of a head have equal distances, so that small ones lose more than in e4m3 and large ones less. int8 has no
+    NaN: one in x becomes 0, and a NaN or an infinity is the scale of its head where `scale` is not given.
+    """
+    framework, values, scale = _scaled(x, scale, LARGEST_INT8)
+    package = framework.package()
+    values = package.where(values == values, package.round(values), package.zeros_like(values))
+    return (values.to(package.int8) if type(framework) is Torch else values.astype("int8")), scale
+
+
+def _scaled(x: Any, scale: Any, largest: float) -> tuple[Any, Any, Any]:
+    """The framework of x, x divided by the scale of its head and limited to `largest`, in float32, and the scales."""
     framework = framework_of("x", x)
     if type(framework) not in (Torch, JAX, NumPy):
         raise NotImplementedError(f"x is {kind_of(x)}: PyTorch, JAX and NumPy arrays are quantized")
@@ -46,8 +66,5 @@ def quantize_e4m3(x: Any, scale: Any = None) -> tuple[Any, Any]:
     if scale is None:
         rows = wide.reshape(-1, *x.shape[-2:])
         size = package.amax(abs(rows), (0, 2)) if rows.shape[0] else package.zeros_like(wide, shape=x.shape[-2:-1])
-        scale = package.where(size == 0, size + 1, size) / LARGEST
-    values = package.clip(wide / scale[..., None], -LARGEST, LARGEST)
-    if type(framework) is Torch:
-        return values.to(package.float8_e4m3fn), scale
-    return values.astype(importlib.import_module("ml_dtypes").float8_e4m3fn), scale
+        scale = package.where(size == 0, size + 1, size) / largest
+    return framework, package.clip(wide / scale[..., None], -largest, largest), scale

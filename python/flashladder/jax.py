@@ -34,6 +34,7 @@ from flashladder._functions import attention_with_cache as attention_with_cache
 from flashladder._library import ARRAYS, LIBRARY
 from flashladder._options import Options, scale_of
 from flashladder._quantize import quantize_e4m3 as quantize_e4m3
+from flashladder._quantize import quantize_int8 as quantize_int8
 
 TARGET, BACKWARD, SERVE = "flashladder_attention", "flashladder_backward", "flashladder_serve"
 HANDLERS = {

@@ -1,4 +1,4 @@
-"""Caches of float8_e4m3fn, on a GPU or the emulator: results against float64 of the same bytes, and what is refused."""
+"""Caches of float8_e4m3fn and int8, on a GPU or the emulator: results against float64, and what is refused."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ BATCH, HEADS, KV_HEADS, KEYS, D = 2, 4, 2, 200, 128
 LENGTHS = (KEYS, 77)
 
 
-def arrays(dtype: Any = torch.bfloat16) -> dict[str, Any]:
+def arrays(dtype: Any = torch.bfloat16, quantize: Any = flashladder.quantize_e4m3) -> dict[str, Any]:
     torch.manual_seed(1)
     q = torch.randn(BATCH, 2, HEADS, D).to(DEVICE, dtype)
     k, v = (torch.randn(BATCH, KEYS, KV_HEADS, D, device=DEVICE) * (1 + torch.arange(2.0)[:, None].to(DEVICE))
             for _ in range(2))  # fmt: skip
-    (k_cache, k_scale), (v_cache, v_scale) = flashladder.quantize_e4m3(k), flashladder.quantize_e4m3(v + 1)
+    (k_cache, k_scale), (v_cache, v_scale) = quantize(k), quantize(v + 1)
     lengths = torch.tensor(LENGTHS, dtype=torch.int32, device=DEVICE)
     return {
         "q": q,
@@ -50,17 +50,18 @@ VERSIONS = ("attention/decode", "attention/decode_mma_sync")
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_rows_and_pages(dtype: Any, version: str) -> None:
-    given = arrays(dtype) | {"version": version}
+@pytest.mark.parametrize("quantize", [flashladder.quantize_e4m3, flashladder.quantize_int8])
+def test_rows_and_pages(dtype: Any, version: str, quantize: Any) -> None:
+    given = arrays(dtype, quantize) | {"version": version}
     out, lse = flashladder.attention_with_cache(**given, return_lse=True)
     assert right(given, out, lse)
     order = torch.randperm(BATCH * KEYS // 8 * 8 // 16 + 2)[: BATCH * 13].to(DEVICE)
     table = order.reshape(BATCH, 13).int().contiguous()
     paged = dict(given, block_table=table)
     for name in ("k_cache", "v_cache"):
-        pool = torch.full((32, 16, KV_HEADS, D), float("nan"), device=DEVICE).to(torch.float8_e4m3fn)
-        rows = torch.nn.functional.pad(given[name].float(), (0, 0, 0, 0, 0, 13 * 16 - KEYS)).to(torch.float8_e4m3fn)
-        pool.view(torch.uint8)[order] = rows.reshape(-1, 16, KV_HEADS, D).view(torch.uint8)
+        pool = torch.full((32, 16, KV_HEADS, D), 0x7F, dtype=torch.uint8, device=DEVICE).view(given[name].dtype)
+        rows = torch.nn.functional.pad(given[name].view(torch.uint8), (0, 0, 0, 0, 0, 13 * 16 - KEYS))
+        pool.view(torch.uint8)[order] = rows.reshape(-1, 16, KV_HEADS, D)
         paged[name] = pool
     again, again_lse = fl.attention_with_cache(**paged, return_lse=True)
     assert right(given, again, again_lse)
@@ -116,7 +117,9 @@ def test_bad_input_gets_a_sentence(change: Any, error: type[Exception], words: s
 def test_scales_beside_a_cache_of_16_bits_are_refused() -> None:
     given = arrays()
     given["k_cache"], given["v_cache"] = (given[name].to(torch.bfloat16) for name in ("k_cache", "v_cache"))
-    with pytest.raises(ValueError, match="k_scale and v_scale are for caches of float8_e4m3fn: k_cache is bfloat16"):
+    with pytest.raises(
+        ValueError, match="k_scale and v_scale are for caches of float8_e4m3fn or int8: k_cache is bfloat16"
+    ):
         flashladder.attention_with_cache(**given)
 
 
@@ -128,3 +131,8 @@ def test_quantised_numbers_are_the_nearest() -> None:
     assert values.float()[:, :, 0].abs().max() == 448 and (back[:, :, 1] == 0).all()
     same, _ = flashladder.quantize_e4m3(100 * x, scale)
     assert torch.isfinite(same.float()).all() and same.float().abs().max() == 448
+    values, scale = flashladder.quantize_int8(x)
+    back = values.float() * scale[:, None]
+    assert values.dtype == torch.int8 and ((back - x).abs() <= scale[:, None] * 0.501).all()
+    assert values.abs().amax((0, 1, 3)).tolist() == [127, 0, 127] and (back[:, :, 1] == 0).all()
+    assert flashladder.quantize_int8(torch.full_like(x, float("nan")), scale)[0].eq(0).all()

@@ -114,7 +114,7 @@ def test_a_number_is_the_scale_of_all_heads() -> None:
         (
             {"k": np.zeros((27, 1, D), np.float16), "v": np.zeros((27, 1, D), np.float16)},
             ValueError,
-            "k_scale and v_scale are for k and v of float8_e4m3fn: k is float16",
+            "k_scale and v_scale are for k and v of float8_e4m3fn or int8: k is float16",
         ),
         (
             {"k": np.zeros((27, 1, 64), BYTES), "v": np.zeros((27, 1, 64), BYTES), "q": np.zeros((7, 4, 64), np.half)},

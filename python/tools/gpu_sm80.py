@@ -197,13 +197,13 @@ def window(bench: Bench) -> None:
 def decode(bench: Bench) -> None:
     library, sink = compiled_read(), torch.zeros(64, device=GPU, dtype=torch.int32)
     blocks, address = 4 * torch.cuda.get_device_properties(GPU).multi_processor_count, ctypes.c_void_p
-    for d, kind in ((128, "bf16"), (128, "e4m3"), (64, "bf16")):
+    for d, kind in ((128, "bf16"), (128, "e4m3"), (128, "int8"), (64, "bf16")):
         for batch, seq, page in ((16, 32768, 0), (128, 2048, 0), (16, 8192, 64), (16, 8192, 16), (1, 32768, 0)):
             (q,) = tensors(batch, 1, 32, d, count=1)
             k, v = tensors(*((batch * seq // page, page) if page else (batch, seq)), 8, d, count=2)
             scales = {}
-            if kind == "e4m3":
-                (k, k_scale), (v, v_scale) = flashladder.quantize_e4m3(k), flashladder.quantize_e4m3(v)
+            if kind != "bf16":
+                (k, k_scale), (v, v_scale) = (getattr(flashladder, f"quantize_{kind}")(one) for one in (k, v))
                 scales = {"k_scale": k_scale, "v_scale": v_scale}
             pages = torch.randperm(batch * seq // page, device=GPU).to(torch.int32).view(batch, -1) if page else None
             given = (q, k, v, torch.full((batch,), seq, device=GPU, dtype=torch.int32), pages)
