@@ -51,8 +51,10 @@ enum status gpu_smem_check(const struct gpu_code *code, const struct code_image 
 
 enum status gpu_code_load(const struct cuda_driver *cuda, const struct gpu_code *code, const struct gpu_target *target,
                           const struct code_image *image, CUmodule *module, struct failure *failure) {
-    CHECK(cuda->cuModuleLoadData(module, image->bytes),
-          "cuModuleLoadData of the %s code, made by toolkit %s, under driver %s", image->kind, code->toolkit,
+    const struct code_image *const ptx = image_find(code->images, code->count, "ptx");
+    CUresult loaded = cuda->cuModuleLoadData(module, image->bytes);
+    if (loaded == CUDA_ERROR_NO_BINARY_FOR_GPU && ptx) loaded = cuda->cuModuleLoadData(module, ptx->bytes);
+    CHECK(loaded, "cuModuleLoadData of the %s code, made by toolkit %s, under driver %s", image->kind, code->toolkit,
           target->driver);
     return STATUS_OK;
 }

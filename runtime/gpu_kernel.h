@@ -52,7 +52,7 @@ const struct code_image *gpu_code_find(const struct gpu_code *code, const struct
 enum status gpu_smem_check(const struct gpu_code *code, const struct code_image *image, const struct gpu_target *target,
                            const struct instance *instance, struct failure *failure);
 
-/* Load a cubin into the current context. */
+/* Load a cubin into the current context. An emulated GPU runs no machine code and is given the PTX. */
 enum status gpu_code_load(const struct cuda_driver *cuda, const struct gpu_code *code, const struct gpu_target *target,
                           const struct code_image *image, CUmodule *module, struct failure *failure);
 

@@ -1,5 +1,6 @@
 """attention() on the emulator, through the library: results against float64, and what the library refuses."""
 
+import os
 import re
 import subprocess
 import sys
@@ -184,6 +185,19 @@ def test_every_version_that_is_embedded() -> None:
         )
         assert flashladder.supports(*arrays(case), causal=version.causal, version=version.name).version == version.name
         right(flashladder.attention(*arrays(case), causal=version.causal, version=version.name), case)
+
+
+def test_an_emulated_gpu_runs_the_ptx_of_the_library() -> None:
+    """It runs no machine code. The library chooses a configuration for 99 KB of shared memory."""
+    emulated = ROOT / "bin/emulated-gpu"
+    if not emulated.exists():
+        pytest.skip("bin/emulated-gpu is not built: make libcuda")
+    program = """import numpy as np, flashladder as fl
+q = np.ones((1, 3, 1, 256), np.float16)
+print(fl.backend().name, fl.attention(q, q, q).min(), fl.supports(q, q, q).config)"""
+    command = [emulated, "--arch", "sm_86", sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": f"{ROOT}/python"})
+    assert done.stdout.startswith("gpu 1.0 (FP16, 256, 64, 16, 4)"), done.stdout + done.stderr
 
 
 def test_eight_threads() -> None:
