@@ -1,6 +1,7 @@
 /* operation.c - what a stream does, and a node of a graph: one after another, each in the call that brings it. */
 #include "driver.h"
 
+#include <fenv.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,13 +173,18 @@ static CUresult failure_of(const emu_device *device, CUresult otherwise) {
     return failure;
 }
 
-/* Run a launch in one order or, with EMULATED_GPU_ORDERS, in others, where its CTAs fit the GPU together. */
+/* Run a launch in one order or, with EMULATED_GPU_ORDERS, in others, where its CTAs fit the GPU together. A GPU's
+ * arithmetic does not follow the mode of the caller's thread: XLA's threads flush subnormal numbers. */
 static emu_status run_launch(const emu_module *module, const emu_launch *launch, emu_exploration *seen,
                              emu_error *error) {
     const driver *d = the_driver();
-    const emu_status status =
-        d->orders ? emu_run_orders(d->device, module, launch, d->orders, seen, error) : EMU_REFUSED;
-    return status == EMU_REFUSED ? emu_run(d->device, module, launch, error) : status;
+    fenv_t callers;
+    fegetenv(&callers);
+    fesetenv(FE_DFL_ENV);
+    emu_status status = d->orders ? emu_run_orders(d->device, module, launch, d->orders, seen, error) : EMU_REFUSED;
+    if (status == EMU_REFUSED) status = emu_run(d->device, module, launch, error);
+    fesetenv(&callers);
+    return status;
 }
 
 static CUresult run_kernel(const kernel_launch *k) {
