@@ -167,6 +167,7 @@ __device__ constexpr uint32_t smem_offset(int row, int column) {
 }
 template <attention_config cfg>
 __device__ constexpr uint32_t V_smem_offset(int row, int column) {
+    if constexpr (d_head_v<cfg> == cfg.d_head) return smem_offset<cfg>(row, column);
     return row * (d_head_v<cfg> * 2 + 16) + column * 2;
 }
 
@@ -198,12 +199,13 @@ __device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_first, const uin
     for (int column = 0; column < (of_V ? d_head_v<cfg> : cfg.d_head); column += 8 * row_threads<cfg>) {
         for (int row = 0; row < rows; row += copy_rows<cfg>) {
             const uint16_t *chunk = (row == 0 ? gmem : row_of(gmem, row, seq_stride)) + column;
-            const uint32_t smem = smem_first + (of_V ? V_smem_offset<cfg>(row, column) : smem_offset<cfg>(row, column));
+            const uint32_t offset = of_V ? V_smem_offset<cfg>(row, column) : smem_offset<cfg>(row, column);
             if (checked)
-                cp_async_16_or_zeros(
-                    smem, chunk, row < there && (!cfg.serves || row >= first) && (!cfg.extended || column < columns));
+                cp_async_16_or_zeros(smem_first + offset, chunk,
+                                     row < there && (!cfg.serves || row >= first) &&
+                                         (!cfg.extended || column < columns));
             else
-                cp_async_16(smem, chunk);
+                cp_async_16(smem_first + offset, chunk);
         }
     }
 }
@@ -547,9 +549,12 @@ struct Q_work {
     const uint32_t full = K_smem + cfg.stages * stage_bytes<cfg>, empty = full + 8 * cfg.stages;
     /* The 16 rows and two chunks whose addresses the lanes provide to ldmatrix, in Q and in the first stage. */
     const uint32_t Q_addr =
-        Q_smem + smem_offset<cfg>((slice ? 0 : row_warp_of<cfg>(warp) * Q_rows) + lane % 16, lane / 16 * 8);
+        Q_smem + smem_offset<cfg>((slice ? 0 : (V_parts<cfg> > 1 ? warp % row_warps<cfg> : warp) * Q_rows) + lane % 16,
+                                  lane / 16 * 8);
     const uint32_t K_first = K_smem + smem_offset<cfg>(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8);
-    const uint32_t V_first = V_smem + V_smem_offset<cfg>(lane % 16, lane / 16 * 8 + first_V_column(warp));
+    const uint32_t V_first =
+        V_smem + (d_head_v<cfg> == cfg.d_head ? smem_offset<cfg>(lane % 16, lane / 16 * 8)
+                                              : V_smem_offset<cfg>(lane % 16, lane / 16 * 8 + first_V_column(warp)));
     float softmax_scale; /* exponentials have base 2: log2(e) */
 
     /* Keys that all rows of the warp attend to, and keys that any of them attends to; the number of the block past the
