@@ -32,7 +32,7 @@ OF_CUTLASS = tuple(("CUTLASS", "cutlass_programs.py", arch) for arch in ("sm_100
 OF_GLUON = (("Gluon's tutorials", "gluon_tutorials.py", "sm_100a"),)
 OF_HOSTS = {
     each.lower(): ((each, "host_programs.py", "sm_100a"),)
-    for each in ("learn-cuda", "ThunderKittens", "DeepGEMM", "FlashMLA")
+    for each in ("learn-cuda", "ThunderKittens", "DeepGEMM", "FlashMLA", "FlashInfer")
 }
 FRAMEWORKS = ("Taichi", "Quadrants", "Dr.Jit", "SlangPy", "PyCUDA", "cuda.core", "numba-cuda", "PyTorch")
 OF_FRAMEWORKS = {

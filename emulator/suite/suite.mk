@@ -69,7 +69,7 @@ $(OF_CUTLASS): | $(COMPILER)
 
 # Kernels for sm_100a in host programs of ours. CUTLASS= where a checkout has no submodules.
 #
-#     learn_cuda.cu, blackwell/NAME.cu or fp8/flashmla.cu + kernels of the checkout ─ nvcc ─► build/suite-NAME/program
+#     learn_cuda.cu, blackwell/NAME.cu, fp8/flashmla.cu + kernels of a checkout ─ nvcc ─► build/suite-NAME/program
 #
 # learn-cuda's header asks for PyTorch's.
 SUITE_HOSTS := $(BUILD)/suite-blackwell
@@ -77,7 +77,7 @@ SUITE_HOST_FLAGS = -O3 -std=c++20 -lineinfo -gencode arch=compute_100a,code=comp
 	--expt-extended-lambda -DNDEBUG -DCUTLASS_ENABLE_DIRECT_CUDA_DRIVER_CALL=1 -w -isystem $(CCCL) -cudart shared
 host_rows = $(if $($(2)),,$(error suite-$(1) needs $(2)=FOLDER, a checkout))$(PYTHON) emulator/suite/run.py $(PYTHON) \
 	bin/emulated-gpu emulator/suite/README.md --only $(1) $(SUITE_HOSTS)/$(1)
-.PHONY: suite-learn-cuda suite-thunderkittens suite-deepgemm suite-flashmla
+.PHONY: suite-learn-cuda suite-thunderkittens suite-deepgemm suite-flashmla suite-flashinfer
 suite-learn-cuda: libcuda $(if $(LEARN_CUDA),$(SUITE_HOSTS)/learn-cuda)  ##+ matmuls of learn-cuda: LEARN_CUDA=
 	$(call host_rows,learn-cuda,LEARN_CUDA)
 suite-thunderkittens: libcuda $(if $(THUNDERKITTENS),$(SUITE_HOSTS)/thunderkittens)  ##+ its products: THUNDERKITTENS=
@@ -86,6 +86,8 @@ suite-deepgemm: libcuda $(if $(DEEPGEMM),$(SUITE_HOSTS)/deepgemm)  ##+ DeepGEMM 
 	$(call host_rows,deepgemm,DEEPGEMM)
 suite-flashmla: libcuda $(if $(FLASHMLA),$(SUITE_HOSTS)/flashmla)  ##+ FlashMLA for sm_100a: FLASHMLA= [CUTLASS=]
 	$(call host_rows,flashmla,FLASHMLA)
+suite-flashinfer: libcuda $(if $(FLASHINFER),$(SUITE_HOSTS)/flashinfer)  ##+ FlashInfer: FLASHINFER= [CUTLASS=]
+	$(call host_rows,flashinfer,FLASHINFER)
 define host_program  # $(1) name, $(2) our program, $(3) sources of the checkout, $(4) flags
 $(SUITE_HOSTS)/$(1): $(2) $(3) $(wildcard emulator/suite/*/*.cuh) | $(COMPILER)
 	@mkdir -p $(SUITE_HOSTS)/torch && echo '#define TORCH_CHECK(...)' >$(SUITE_HOSTS)/torch/library.h
@@ -99,6 +101,7 @@ $(eval $(call host_program,deepgemm,emulator/suite/blackwell/deepgemm.cu,,$$(DEE
 $(eval $(call host_program,flashmla,emulator/suite/fp8/flashmla.cu,$(wildcard $(addprefix $(FLASHMLA)/csrc/,\
 	sm100/decode/*/*/*.cu sm100/prefill/sparse/*/*/*.cu sm100/prefill/sparse/*/*/*/*.cu smxx/decode/*/*.cu)),\
 	-DFL_SM_100A -I$(FLASHMLA)/csrc/sm100 $$(FLASHMLA_FLAGS)))
+$(eval $(call host_program,flashinfer,emulator/suite/blackwell/flashinfer.cu,,$$(FLASHINFER_FLAGS)))
 
 # Small cases of Gluon's tutorials for Blackwell, from a checkout of Triton.
 .PHONY: suite-gluon
@@ -132,6 +135,9 @@ SUITE_FP8_FLAGS = -O3 -std=c++20 -lineinfo -gencode arch=compute_90a,code=comput
 	--expt-extended-lambda -DCUTLASS_ENABLE_DIRECT_CUDA_DRIVER_CALL=1 -w -isystem $(CCCL) $(NVCCFLAGS)
 cutlass_in = $(if $(filter command%,$(origin CUTLASS)),$(CUTLASS),$(1))/include
 DEEPGEMM_FLAGS = -I$(DEEPGEMM)/deep_gemm/include -I$(call cutlass_in,$(DEEPGEMM)/third-party/cutlass)
+FLASHINFER_CUTLASS = $(call cutlass_in,$(FLASHINFER)/3rdparty/cutlass)
+FLASHINFER_FLAGS = -DCUTLASS_ENABLE_GDC_FOR_SM100=1 -I$(FLASHINFER)/include -I$(FLASHINFER_CUTLASS) \
+	-I$(FLASHINFER_CUTLASS:include=tools/util/include)
 FLASHMLA_FLAGS = -I$(FLASHMLA)/csrc -I$(FLASHMLA)/csrc/sm90 -I$(FLASHMLA)/csrc/kerutils/include --use_fast_math \
 	-DNDEBUG -D_USE_MATH_DEFINES -I$(call cutlass_in,$(FLASHMLA)/csrc/cutlass)
 ifneq ($(filter suite-fp8,$(MAKECMDGOALS)),)

@@ -49,10 +49,11 @@ inline float number_of(__nv_bfloat16 value) {
 }
 
 // Compares all outputs, and returns whether they are right, as `others_are_right` says of the problem's other outputs.
-// A scale belongs to a block of a_block or b_block numbers along k; 0 means that there are none. D held `before`.
+// A scale belongs to a block of a_block or b_block numbers along k, and one of B to b_rows rows; a block of 0 means
+// that there are none. D held `before`.
 template <class T>
 bool equal(const char *problem, Array<T> &d, int rows, int columns, int depth, int a_block = 0, int b_block = 0,
-           int before = 0, bool others_are_right = true) {
+           int before = 0, bool others_are_right = true, int b_rows = 1) {
     Check check(0);
     check.compare(others_are_right, 1, 0);
     d.read();
@@ -61,7 +62,7 @@ bool equal(const char *problem, Array<T> &d, int rows, int columns, int depth, i
             int sum = before;
             for (int k = 0; k < depth; k++)
                 sum += left(i, k) * right(j, k) * (a_block ? scale(i, k / a_block) : 1) *
-                       (b_block ? scale(j, k / b_block) : 1);
+                       (b_block ? scale(j / b_rows, k / b_block) : 1);
             check.compare(number_of(d.host[size_t(i) * columns + j]), sum, 0);
         }
     return check.right(problem);
