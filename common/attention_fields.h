@@ -19,7 +19,7 @@ FIELD(bool, paged_kv, "pages", "with serve and wgmma: K and V are in pages that 
 FIELD(bool, packs, "pack",
       "with serve and wgmma: a Q block may have the queries of all heads that share a KV head; mma_sync needs no flag")
 FIELD(bool, extended, "extend",
-      "with serve: shorter rows than d_head, a bias, and with wgmma pages or a soft cap, as a launch asks")
+      "with serve: shorter rows than d_head, biases, dropout, block masks, largest scores; with wgmma also pages, caps")
 FIELD(int, d_head_v, "dv_N",
       "with extend: elements of a row of V and O, of which each of the warps that share rows has a part; 0 is d_head")
 

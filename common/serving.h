@@ -85,10 +85,18 @@ typedef struct extended_args {
     int64_t rng_seed, rng_offset;
     uint32_t keep_from;  /* dropout_keep_from() of the probability; 0: no dropout */
     float dropout_scale; /* 1 / (1 - probability) */
-    int64_t reserved[3]; /* up to 448 bytes, where tensor maps begin */
+    /* Blocks of the scores that are hidden, [batch, heads, blocks of queries, blocks of keys] with strides in bytes, of
+     * which those of batch and head may be 0. Values are enum block_kind. Queries and keys are numbered as above. */
+    const uint8_t *block_mask; /* NULL: none */
+    tensor_strides block_mask_strides;
+    int32_t mask_query_shift, mask_key_shift; /* log2 of the queries and keys of a block, at least 7 */
+    int64_t reserved[6];                      /* up to 512 bytes, where tensor maps begin */
 } extended_args;
 
-static_assert(sizeof(extended_args) == 448, "tensor maps follow it without padding");
+static_assert(sizeof(extended_args) == 512, "tensor maps follow it without padding");
+
+/* No query of the block attends to a key of it, some may, or a bias changes no score of it. */
+enum block_kind { BLOCK_HIDDEN, BLOCK_PARTIAL, BLOCK_FULL };
 
 /* What a kernel adds to two numbers of 15 bits, in the halves of a word, so that the top bit of each half says whether
  * the weight is kept. Numbers have the bits 8 to 14 and 0 to 6: the probability is rounded to a multiple of 2^-14. */

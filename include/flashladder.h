@@ -94,7 +94,8 @@ typedef enum fl_array {
     FL_BIAS = 1024,    /* since FL_ABI 9 */
     FL_ALIBI_SLOPES = 2048,
     FL_MAX_LOGITS = 4096, /* since FL_ABI 10; an output */
-    FL_RNG_STATE = 8192
+    FL_RNG_STATE = 8192,
+    FL_BLOCK_MASK = 16384
 } fl_array;
 
 /* Elements of a bias: bytes (0 hides the key, other values add nothing), fl_problem.dtype, or float. */
@@ -173,6 +174,10 @@ typedef struct fl_problem {
                          has no fl_backward() and no e4m3 */
     int64_t rng_seed, rng_offset; /* of dropout without FL_RNG_STATE. With the same seed and offset the same weights are
                                      dropped, whatever the kernel (kernels/attention/dropout.cuh) */
+    int32_t mask_queries, mask_keys; /* since FL_ABI 10, with FL_BLOCK_MASK: the queries and keys of a block, powers of
+                                        two from 128 on */
+    fl_strides block_mask; /* with FL_BLOCK_MASK: of sequences, rows of blocks and heads; 0 or positive, 0 repeats
+                              the blocks. Those of a row are contiguous */
 } fl_problem;
 
 /* Addresses of a call. Q and O hold batch x seq_q x heads rows, K and V batch x seq_k x kv_heads rows; O must not
@@ -213,6 +218,11 @@ typedef struct fl_tensors {
                                   sequence and head, after scale and softcap and before bias and slopes, of the keys
                                   that queries attend to; -infinity where there is none. NaN is ignored */
     const int64_t *rng_state;  /* since FL_ABI 10, [2]: seed and offset, instead of rng_seed and rng_offset */
+    const uint8_t
+        *block_mask; /* since FL_ABI 10, [batch, heads, ceil(seq_q / mask_queries), ceil(seq_k / mask_keys)] with
+                        strides fl_problem.block_mask. 0: no query of the block attends to a key of it, and
+                        attention/wgmma neither reads nor multiplies it; 1: a bias is added to the block; 2: the
+                        bias is not read, because it is 0 there. It has no pages and no fl_backward() */
 } fl_tensors;
 
 /* Addresses of a backward call in addition to those of fl_tensors. Device addresses are multiples of 16 bytes on the

@@ -28,6 +28,7 @@ static const struct {
     {"alibi_slopes", "FL_ALIBI_SLOPES", offsetof(fl_tensors, alibi_slopes), offsetof(extended_args, alibi_slopes)},
     {"max_logits", "FL_MAX_LOGITS", offsetof(fl_tensors, max_logits), offsetof(extended_args, max_logits)},
     {"rng_state", "FL_RNG_STATE", offsetof(fl_tensors, rng_state), offsetof(extended_args, rng_state)},
+    {"block_mask", "FL_BLOCK_MASK", offsetof(fl_tensors, block_mask), offsetof(extended_args, block_mask)},
 };
 
 const char *serving_array_name(int i) {
@@ -61,8 +62,20 @@ static int64_t bias_span(const fl_problem *problem) {
            (problem->seq_q - 1) * strides->seq + problem->seq_k;
 }
 
+/* Blocks of a row, and blocks up to the last. */
+static int64_t mask_columns(const fl_problem *problem) {
+    return (problem->seq_k + (int64_t)problem->mask_keys - 1) / problem->mask_keys;
+}
+static int64_t mask_span(const fl_problem *problem) {
+    const fl_strides *const strides = &problem->block_mask;
+    const int64_t rows = (problem->seq_q + (int64_t)problem->mask_queries - 1) / problem->mask_queries;
+    return (problem->batch - 1) * strides->batch + (problem->heads - 1) * strides->head + (rows - 1) * strides->seq +
+           mask_columns(problem);
+}
+
 int64_t serving_array_bytes(const fl_problem *problem, int i) {
-    enum { BIAS = 10 };
+    enum { BIAS = 10, MASK = 14 };
+    if (i == MASK) return problem->arrays & FL_BLOCK_MASK ? mask_span(problem) : 0;
     if (i == BIAS) return problem->arrays & FL_BIAS ? bias_bytes(problem) * bias_span(problem) : 0;
     const int64_t batch = problem->batch, of_keys = key_scales(problem), heads = problem->heads,
                   pages = batch ? (batch - 1) * problem->pages_of_sequence + pages_in_use(problem) : 0,
@@ -124,6 +137,7 @@ const char *serving_extended(const fl_problem *problem) {
            : problem->arrays & FL_ALIBI_SLOPES ? "alibi_slopes"
            : problem->dropout_p > 0            ? "dropout_p"
            : problem->arrays & FL_MAX_LOGITS   ? "max_logits"
+           : problem->arrays & FL_BLOCK_MASK   ? "block_mask"
                                                : NULL;
 }
 
@@ -156,6 +170,13 @@ static fl_status check_numbers(const fl_problem *problem, struct failure *failur
         {"alibi_batch", "FL_ALIBI_SLOPES in arrays", arrays & FL_ALIBI_SLOPES, problem->alibi_batch, 0, INT32_MAX},
         {"rng_seed", "dropout_p", problem->dropout_p > 0, problem->rng_seed, INT64_MIN, INT64_MAX},
         {"rng_offset", "dropout_p", problem->dropout_p > 0, problem->rng_offset, INT64_MIN, INT64_MAX},
+        {"mask_queries", "FL_BLOCK_MASK in arrays", arrays & FL_BLOCK_MASK, problem->mask_queries, 128, 1 << 30},
+        {"mask_keys", "FL_BLOCK_MASK in arrays", arrays & FL_BLOCK_MASK, problem->mask_keys, 128, 1 << 30},
+        {"block_mask.batch", "FL_BLOCK_MASK in arrays", arrays & FL_BLOCK_MASK, problem->block_mask.batch, 0,
+         MOST_STRIDE},
+        {"block_mask.seq", "FL_BLOCK_MASK in arrays", arrays & FL_BLOCK_MASK, problem->block_mask.seq, 0, MOST_STRIDE},
+        {"block_mask.head", "FL_BLOCK_MASK in arrays", arrays & FL_BLOCK_MASK, problem->block_mask.head, 0,
+         MOST_STRIDE},
         {"seq_k", "", (arrays & ~(uint32_t)SCALES) != 0, problem->seq_k, 1, 1 << 30}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         if (!numbers[i].read && numbers[i].value && *numbers[i].with)
@@ -281,6 +302,13 @@ fl_status serving_check(const fl_problem *problem, struct failure *failure) {
                       (double)problem->dropout_p);
     if (problem->arrays & FL_RNG_STATE && problem->dropout_p == 0)
         return refuse(failure, FL_INVALID, "rng_state: requires dropout_p; set it or remove FL_RNG_STATE from arrays");
+    if (problem->arrays & FL_BLOCK_MASK &&
+        (problem->mask_queries & (problem->mask_queries - 1) || problem->mask_keys & (problem->mask_keys - 1)))
+        return refuse(failure, FL_INVALID, "mask_queries %d, mask_keys %d: must be powers of two, 128 or more",
+                      problem->mask_queries, problem->mask_keys);
+    if (problem->arrays & FL_BLOCK_MASK && problem->arrays & FL_BLOCK_TABLE)
+        return refuse(failure, FL_UNSUPPORTED,
+                      "block_mask: cannot be combined with block_table; pass keys without pages");
     if (problem->split_keys % PART)
         return refuse(failure, FL_INVALID, "split_keys %d: must be a multiple of %d", problem->split_keys, PART);
     status = problem->arrays & FL_BLOCK_TABLE ? check_pages(problem, failure) : FL_OK;
@@ -306,16 +334,26 @@ static serving_args lengths_of_problem(const fl_problem *problem, attention_args
     return args;
 }
 
+static int32_t log2_of(int32_t number) {
+    int32_t shift = 0;
+    while (number >> shift > 1) shift++;
+    return shift;
+}
+
 extended_args serving_of_problem(const fl_problem *problem, attention_args attention) {
-    return (extended_args){.serving = lengths_of_problem(problem, attention),
-                           .bias_strides = {problem->bias.batch, problem->bias.seq, problem->bias.head},
-                           .alibi_batch_stride = problem->alibi_batch,
-                           .bias_type = problem->bias_dtype,
-                           .d_head_v = problem->d_head_v,
-                           .rng_seed = problem->rng_seed,
-                           .rng_offset = problem->rng_offset,
-                           .keep_from = dropout_keep_from((double)problem->dropout_p),
-                           .dropout_scale = (float)(1 / (1 - (double)problem->dropout_p))};
+    return (extended_args){
+        .serving = lengths_of_problem(problem, attention),
+        .bias_strides = {problem->bias.batch, problem->bias.seq, problem->bias.head},
+        .alibi_batch_stride = problem->alibi_batch,
+        .bias_type = problem->bias_dtype,
+        .d_head_v = problem->d_head_v,
+        .rng_seed = problem->rng_seed,
+        .rng_offset = problem->rng_offset,
+        .keep_from = dropout_keep_from((double)problem->dropout_p),
+        .block_mask_strides = {problem->block_mask.batch, problem->block_mask.seq, problem->block_mask.head},
+        .mask_query_shift = log2_of(problem->mask_queries),
+        .mask_key_shift = log2_of(problem->mask_keys),
+        .dropout_scale = (float)(1 / (1 - (double)problem->dropout_p))};
 }
 
 /* ---- what arrays of the host hold ---- */
@@ -399,7 +437,10 @@ fl_status serving_check_arrays(const fl_problem *problem, const fl_tensors *tens
         if (named != (address != NULL))
             return refuse(failure, FL_INVALID, "%s %p: must be %s, as problem.arrays %s %s", ARRAYS[i].name, address,
                           named ? "an address" : "NULL", named ? "has" : "lacks", ARRAYS[i].bit);
-        const int unit = (int)(1u << i == FL_BIAS ? bias_bytes(problem) : 1u << i == FL_RNG_STATE ? 8 : 4);
+        const int unit = (int)(1u << i == FL_BIAS         ? bias_bytes(problem)
+                               : 1u << i == FL_RNG_STATE  ? 8
+                               : 1u << i == FL_BLOCK_MASK ? 1
+                                                          : 4);
         if ((uintptr_t)address % (unsigned)unit)
             return refuse(failure, FL_INVALID, "%s %p: must be a multiple of %d bytes", ARRAYS[i].name, address, unit);
     }

@@ -11,13 +11,13 @@
 #include "runtime/config.h"
 #include "runtime/parameters.h"
 
-enum { N_ARRAYS = 14 }; /* those of enum fl_array, by number */
+enum { N_ARRAYS = 15 }; /* those of enum fl_array, by number */
 
 /* The field of the problem that only kernels with serving_args support; NULL if there is none. */
 const char *serving_asked(const fl_problem *problem);
 
-/* "bias", "alibi_slopes", "dropout_p" or "max_logits", which only kernels with the feature BIAS support; NULL if there
- * is none. */
+/* "bias", "alibi_slopes", "dropout_p", "max_logits" or "block_mask", which only kernels with the feature BIAS support;
+ * NULL if there is none. */
 const char *serving_extended(const fl_problem *problem);
 
 /* True if Q, K and V are of e4m3, which kernels with fp8_args take, and whether K and V alone are of bytes, with

@@ -2,7 +2,7 @@
  *
  *     const bias_origin origin = find_bias(args, sample, head);
  *     const bias_row rows[2] = {find_bias_row(args, origin, query, position), ...};      the two rows of a lane
- *     change_scores<FP16>(S, args, rows, key, seq_k, 1 / factor, lane, most);
+ *     change_scores<FP16>(S, args, rows, key, seq_k, 1 / factor, lane, most, args.bias != NULL);
  *
  * S is in units of `factor`, the softmax scale or the cap, so it is the bias divided by it that is added. Keys are
  * counted from the first of the sequence, and `key` is the first of the block.
@@ -158,10 +158,11 @@ __device__ __forceinline__ bool has_bias(const extended_args &args) {
 
 template <enum dtype type, int n_tiles>
 __device__ __forceinline__ void change_scores(tiles<n_tiles> &S, const extended_args &args, const bias_row (&rows)[2],
-                                              int key, int seq_k, float inverse, int lane, row_values &most) {
+                                              int key, int seq_k, float inverse, int lane, row_values &most,
+                                              bool biased) {
     most[0] = most[1] = -INFINITY;
-    if (args.max_logits && !args.bias) find_lane_max(most, S);
-    if (args.bias) add_bias<type>(S, args, rows, key, seq_k, inverse, lane, most);
+    if (args.max_logits && !biased) find_lane_max(most, S);
+    if (biased) add_bias<type>(S, args, rows, key, seq_k, inverse, lane, most);
     if (args.alibi_slopes) add_alibi(S, rows, key, inverse, lane);
 }
 

@@ -40,6 +40,7 @@
 #include "common/debug.cuh"
 #include "common/ptx_sm80.cuh"
 #include "kernels/attention/bias.cuh"
+#include "kernels/attention/blocks.cuh"
 #include "kernels/attention/cap.cuh"
 #include "kernels/attention/dropout.cuh"
 #include "kernels/attention/epilogue.cuh"
@@ -826,18 +827,25 @@ struct Q_work {
     __device__ __forceinline__ void compute_served_S(S_tiles<cfg> &S, int block, uint32_t K_addr) const {
         const int first_key = block * cfg.B_c;
         const bool masked = all_see < first_key + cfg.B_c || window.all_see > first_key;
-        if (!masked && args.softcap == 0 && !has_bias() && !finds_most()) return multiply_QK<cfg>(S, Q, Q_addr, K_addr);
+        const bool changed = has_bias() || finds_most() || masks_blocks();
+        if (!masked && args.softcap == 0 && !changed) return multiply_QK<cfg>(S, Q, Q_addr, K_addr);
         multiply_QK<cfg>(S, Q, Q_addr, K_addr);
         if (args.softcap > 0) {
 #pragma unroll
             for (int i = 0; i < row_tiles<cfg>; i++) cap(S[i], args.softmax_scale / args.softcap);
         }
         if (finds_most() && masked) mask_served_S(S, first_key);
+        if (finds_most()) hide_rows(S, block);
         if (has_bias() || finds_most()) add_bias_to_S(S, first_key);
         if (masked) mask_served_S(S, first_key);
+        hide_rows(S, block);
     }
     __device__ __forceinline__ bool has_bias() const {
         if constexpr (cfg.extended) return ::has_bias(args);
+        return false;
+    }
+    __device__ __forceinline__ bool masks_blocks() const {
+        if constexpr (cfg.extended) return args.block_mask != NULL;
         return false;
     }
     __device__ __forceinline__ bool finds_most() const {
@@ -862,9 +870,32 @@ struct Q_work {
                     const bias_origin origin = find_bias(args, tile.sample, head_of_lane(row));
                     rows[half] = find_bias_row(args, origin, query, query + seq_k - seq_q);
                 }
-                change_scores<cfg.dtype>(S[i], args, rows, key, seq_k, inverse, lane, most);
+                change_scores<cfg.dtype>(S[i], args, rows, key, seq_k, inverse, lane, most, args.bias != NULL);
                 if (args.max_logits) raise_max_logits(most, 16 * i + lane / 4);
             }
+        }
+    }
+    /* True if the block mask hides the block from a row of the warp, or from all. */
+    __device__ __forceinline__ bool is_hidden(int block, int row) const {
+        return !kind_of_block(args, own().sample, head_of_lane(row), own_queries()[row],
+                              own().first_key + block * cfg.B_c);
+    }
+    __device__ __forceinline__ bool is_hidden(int block) const {
+        if (!args.block_mask) return false;
+        bool hidden = true;
+        for (int row = lane / 4; row < Q_rows; row += 8) hidden = hidden && is_hidden(block, row);
+        return __all_sync(0xffffffff, hidden);
+    }
+    __device__ __forceinline__ void hide_rows(S_tiles<cfg> &S, int block) const {
+        if constexpr (cfg.extended) {
+            if (!args.block_mask) return;
+#pragma unroll
+            for (int i = 0; i < row_tiles<cfg>; i++)
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    if (!is_hidden(block, 16 * i + 8 * half + lane / 4)) continue;
+                    for (int n = 0; n < 2 * key_steps<cfg>; n++) S[i][n][2 * half] = S[i][n][2 * half + 1] = -INFINITY;
+                }
         }
     }
     /* The head of a row of the warp. */
@@ -964,6 +995,11 @@ struct Q_work {
                 pass_block(block);
                 continue;
             }
+            if constexpr (cfg.extended)
+                if (is_hidden(block)) {
+                    pass_block(block);
+                    continue;
+                }
             use_block(block, stage);
         }
     }

@@ -292,11 +292,11 @@ __device__ __forceinline__ packed_tile find_Q_block(const serving_args &args, in
 }
 
 /* Publish the Q blocks of a varlen batch. A launch makes as many fetches as all sequences have Q blocks; the CTA that
- * makes the last has walked through all sequences.
+ * makes the last has walked through all sequences. narrow(tile) may leave KV blocks at both ends out.
  */
 template <auto cfg>
 __device__ __forceinline__ void schedule_sequences(const serving_args &args, const tile_queue<cfg> &queue,
-                                                   uint32_t fetch) {
+                                                   uint32_t fetch, const auto &narrow) {
     sequence_walk<cfg> walk{args};
     walk.read(0);
     for (int turn = 0;; turn++) {
@@ -314,7 +314,8 @@ __device__ __forceinline__ void schedule_sequences(const serving_args &args, con
             break;
         }
         const int begin = __shfl_sync(0xffffffff, walk.begin, found);
-        const tile_of_sequence<cfg> first = find_Q_block<cfg>(args, walk.first + found, number - begin);
+        tile_of_sequence<cfg> first = find_Q_block<cfg>(args, walk.first + found, number - begin);
+        narrow(first);
         if (walk.lane == 0) publish_tile(queue, turn, first);
     }
 }

@@ -34,6 +34,7 @@
 #include "common/ptx_sm90a.cuh"
 #include "common/ptx_wgmma_boxes.cuh"
 #include "kernels/attention/bias.cuh"
+#include "kernels/attention/blocks.cuh"
 #include "kernels/attention/cap.cuh"
 #include "kernels/attention/dropout.cuh"
 #include "kernels/attention/dump.cuh"
@@ -200,6 +201,13 @@ struct smem_layout {
     __device__ __forceinline__ uint64_t V_matrix(int n) const {
         return wgmma_descriptor(V.first_stage, cfg.B_c * tile_row_bytes) + n % cfg.stages * (V_bytes<cfg> / 16);
     }
+
+    /* With a block mask: which KV block the copy number n of K brings, and its kinds, as block * 256 + kinds. */
+    __device__ __forceinline__ uint32_t visible(int n) const {
+        return first_landed + 8 * cfg.stages + 4 * (n % cfg.stages);
+    }
+    /* Which copy of V is number n of those that are swept. */
+    __device__ __forceinline__ uint32_t swept(int n) const { return visible(n) + 4 * cfg.stages; }
 
     /* The mbarrier of block number n of those of V that are swept. */
     __device__ __forceinline__ uint32_t landed(int n) const { return first_landed + 8 * (n % cfg.stages); }
@@ -402,12 +410,14 @@ __device__ __forceinline__ void clear_rows(uint32_t block, int row, int end, int
 }
 
 template <attention_config cfg>
-__device__ __forceinline__ void sweep(const serving_args &args, const smem_layout<cfg> &at) {
+__device__ __forceinline__ void sweep(const args_of<cfg> &args, const smem_layout<cfg> &at) {
     const int lane = threadIdx.x % 32;
     int copied = 0, swept = 0; /* blocks, for all Q blocks */
     const auto sweep_block = [&](int n, const rows_in_use &rows) {
         if (!is_swept<cfg>(rows)) return;
         wait_for_phase(at.landed(swept), swept / cfg.stages);
+        if constexpr (cfg.extended)
+            if (args.block_mask) n = load_shared(at.swept(swept));
         clear_rows<cfg>(at.V.stage(n), 0, rows.first, lane);
         clear_rows<cfg>(at.V.stage(n), rows.end, cfg.B_c, lane);
         fence_proxy_async(); /* wgmma reads by the async proxy */
@@ -497,6 +507,8 @@ struct producer {
     /* V of a block that is swept: the sweeper passes it on to the consumers. */
     __device__ __forceinline__ void copy_to_sweeper(int n, int swept, const KV_position &from) const {
         at.V.wait_until_empty(n);
+        if constexpr (cfg.extended)
+            if (args.block_mask) store_shared(at.swept(swept), n);
         mbarrier_arrive_expect_tx(at.landed(swept), V_bytes<cfg>);
         copy_rows<cfg.B_c, tiles_of<V_bytes<cfg>>>(at.V.stage(n), maps.V, at.landed(swept), from.row, from.head,
                                                    from.sample);
@@ -532,6 +544,49 @@ struct producer {
                 if (copied > 0) copy_V();
                 V_from = K_from, sweep_V = sweeps(first, block);
                 if (Q_parts<cfg> && block == last)
+                    for (int copy = 1; copy < Q_copies<cfg>; copy++) copy_Q(turn * Q_copies<cfg> + copy, copy, first);
+            }
+        }
+        if (copied > 0) copy_V();
+    }
+
+    /* ---- with a block mask: all lanes of the warp find the blocks, and the first one copies them ---- */
+
+    __device__ __forceinline__ void produce_visible() const
+        requires(cfg.extended)
+    {
+        const bool leads = threadIdx.x == 0;
+        int copied = 0, swept = 0; /* blocks, for all Q blocks */
+        bool sweep_V = false;
+        KV_position V_from;
+        const auto copy_V = [&] {
+            if (leads && sweep_V) copy_to_sweeper(copied - 1, swept, V_from);
+            if (leads && !sweep_V) copy_block(at.V, maps.V, copied - 1, V_from);
+            swept += sweep_V;
+        };
+        for (int turn = 0;; turn++) {
+            at.queue.wait_until_full(turn);
+            const auto first = read_any_tile<cfg>(at, turn);
+            arrive_as_warp(at.queue.empty(turn));
+            if (first.row < 0) break;
+            visible_blocks<cfg> blocks{args, first};
+            bool fetches = true;
+            if (leads) copy_Q(turn * Q_copies<cfg>, 0, first);
+            int block;
+            uint32_t kinds;
+#pragma unroll 1
+            for (; blocks.find_next(block, kinds); copied++) {
+                if (leads && fetches && block - first.first_block < blocks_ahead)
+                    mbarrier_arrive(at.fetch), fetches = false;
+                const KV_position K_from = find_KV_block<cfg.B_c>(first, block);
+                if (leads) {
+                    at.K.wait_until_empty(copied);
+                    store_shared(at.visible(copied), block << 8 | kinds);
+                    copy_block(at.K, maps.K, copied, K_from);
+                }
+                if (copied > 0) copy_V();
+                V_from = K_from, sweep_V = sweeps(first, block);
+                if (Q_parts<cfg> && leads && block == first.KV_blocks - 1)
                     for (int copy = 1; copy < Q_copies<cfg>; copy++) copy_Q(turn * Q_copies<cfg> + copy, copy, first);
             }
         }
@@ -645,13 +700,14 @@ struct served_share {
 template <>
 struct served_share<false> {};
 
-/* For biases, the largest scores and dropout: where the bias begins for the Q block, the number of its sequence and
- * head, and the largest score so far, as an ordered integer. */
+/* For biases, the largest scores, dropout and block masks: where the bias begins for the Q block, the number of its
+ * sequence and head, the largest score so far, as an ordered integer, and the kind of the KV block whose S comes next.
+ */
 template <bool extended>
 struct extended_share {
     bias_origin bias;
     uint32_t sequence_and_head;
-    int most;
+    int most, kind;
 };
 template <>
 struct extended_share<false> {};
@@ -729,7 +785,9 @@ struct consumer {
             served.common = {warp_uniform(max(common.first, served.last_key)), warp_uniform(common.end)};
             if constexpr (cfg.extended) {
                 const int sample = warp_uniform(max(tile.sample, 0)), head = warp_uniform(tile.head);
-                more = {find_bias(args, sample, head), (uint32_t)sample * args.heads + head, ordered(-INFINITY)};
+                more = {find_bias(args, sample, head), (uint32_t)sample * args.heads + head, ordered(-INFINITY),
+                        BLOCK_PARTIAL};
+                if (args.block_mask) return Q_share{first < 0 ? -1 : row, 0, blocks};
             }
         }
         const int seen = count_seen<cfg.B_c>(keys_of_rows(), end, blocks);
@@ -757,7 +815,7 @@ struct consumer {
     }
     __device__ __forceinline__ bool masks(int key) const {
         if constexpr (cfg.serves)
-            return changes_scores() || is_masked<cfg.B_c>(served.common, key);
+            return changes_scores() || is_hidden() || is_masked<cfg.B_c>(served.common, key);
         else
             return is_masked<cfg.B_c>(args, share.row, key);
     }
@@ -834,13 +892,23 @@ struct consumer {
     /* True if every block gets a bias or a soft cap, or its largest score is asked for. Without them a block runs none
      * of that code. */
     __device__ __forceinline__ bool changes_scores() const {
-        if constexpr (cfg.extended) return args.softcap > 0 || has_bias(args) || args.max_logits;
+        if constexpr (cfg.extended) return args.softcap > 0 || biases() || args.alibi_slopes || args.max_logits;
         return false;
+    }
+    __device__ __forceinline__ bool biases() const { return args.bias && more.kind != BLOCK_FULL; }
+    /* True if the block mask hides the KV block from the consumer's rows, but not from those of others. */
+    __device__ __forceinline__ bool is_hidden() const {
+        if constexpr (cfg.extended) return more.kind == BLOCK_HIDDEN;
+        return false;
+    }
+    __device__ __forceinline__ void hide_S() {
+        for (int n = 0; n < 2 * key_steps<cfg>; n++)
+            for (int e = 0; e < 4; e++) S[n][e] = -INFINITY;
     }
     __device__ __forceinline__ void change_scores(bool masked) {
         if (args.softcap > 0) cap(S, args.softmax_scale / args.softcap);
         if (args.max_logits && masked) mask_S();
-        if (!has_bias(args) && !args.max_logits) return;
+        if (!biases() && !args.alibi_slopes && !args.max_logits) return;
         const int seq_k = served.range.seq_k;
         row_values most;
         bias_row rows[2];
@@ -848,12 +916,13 @@ struct consumer {
             const int query = min(share.row + 16 * warp + lane / 4 + 8 * half, served.rows - 1);
             rows[half] = find_bias_row(args, more.bias, query, query + seq_k - served.rows);
         }
-        ::change_scores<cfg.dtype>(S, args, rows, key, seq_k, 1 / score_factor(args), lane, most);
+        ::change_scores<cfg.dtype>(S, args, rows, key, seq_k, 1 / score_factor(args), lane, most, biases());
         if (args.max_logits) raise_max_logit(most);
     }
     __device__ __forceinline__ void change_and_mask_S() {
         if constexpr (cfg.extended) {
             const bool masked = is_masked<cfg.B_c>(served.common, key);
+            if (is_hidden()) return hide_S();
             change_scores(masked);
             if (changes_scores() && !masked) return;
         }
@@ -965,7 +1034,10 @@ struct consumer {
                              sequence_of(first).seq_q - 1 - Q_row, find_K(first, key), args.K_strides.seq,
                              row_elements<cfg>(args), lane);
         cap_S();
-        if (masked) mask_S();
+        if (is_hidden())
+            hide_S();
+        else if (masked)
+            mask_S();
         catch_up(m, l, [&](int half) { return outgrown[half]; });
         sum[0] = sum[1] = 0;
         exponentiate_any(sum, m);
@@ -1075,6 +1147,23 @@ struct consumer {
 
     /* ---- the loop ---- */
 
+    /* With a block mask: the first key of KV block number `number` of the CTA, and its kind. */
+    __device__ __forceinline__ void take_visible(int number, int turn) {
+        if constexpr (cfg.extended) {
+            if (!args.block_mask) return;
+            at.K.wait_until_full(number);
+            const uint32_t visible = warp_uniform(load_shared(at.visible(number)));
+            key = (visible >> 8) * cfg.B_c;
+            more.kind = visible >> 2 * part_of(turn) & 3;
+        }
+    }
+    /* The KV block after the one that is used. */
+    __device__ __forceinline__ void find_next_key() {
+        const bool last = key == last_key();
+        key -= cfg.B_c;
+        if (!last) take_visible(block + 1, turn);
+    }
+
     /* Up to the first P. */
     __device__ __forceinline__ void begin() {
         share = find_share(0);
@@ -1083,6 +1172,7 @@ struct consumer {
             pass_block(at.V, block);
         }
         key = (share.seen_blocks - 1) * cfg.B_c;
+        take_visible(block, 0);
         take_Q(0);
         start_S(block, 0);
         wgmma_wait_group<0>(S);
@@ -1108,6 +1198,7 @@ struct consumer {
     __device__ __forceinline__ void step_across(int first_seen, row_values &next_m, row_values &next_l) {
         for (int unseen = block + 1; unseen < first_seen; unseen++) pass_K(unseen);
         key = (share.seen_blocks - 1) * cfg.B_c;
+        take_visible(first_seen, turn + 1);
         take_Q(turn + 1);
         wait_for_turn<cfg>(group);
         start_S(first_seen, turn + 1);
@@ -1154,6 +1245,17 @@ struct consumer {
             for (; key >= served.common.first; key -= cfg.B_c, block++) step(false);
         }
     }
+    /* A block mask leaves blocks out, and not every block may get a bias. */
+    __device__ __forceinline__ void step_through_blocks() {
+        const int last = last_key();
+#pragma unroll 1
+        while (key >= last) {
+#pragma unroll 1
+            for (; key >= last && masks(key); block++, find_next_key()) step(true);
+#pragma unroll 1
+            for (; key >= last && !masks(key); block++, find_next_key()) step(false);
+        }
+    }
 
     /* There may be fewer Q blocks than CTAs, because only the device knows the lengths. */
     __device__ __forceinline__ bool has_no_Q_block() const {
@@ -1166,10 +1268,14 @@ struct consumer {
             if (has_no_Q_block()) return;
         begin();
         for (;; turn++) {
-            key -= cfg.B_c;
-            if constexpr (cfg.serves) {
+            if constexpr (cfg.extended) {
+                find_next_key();
+                step_through_blocks();
+            } else if constexpr (cfg.serves) {
+                key -= cfg.B_c;
                 step_through_window();
             } else {
+                key -= cfg.B_c;
 #pragma unroll 1
                 for (; key >= 0 && is_masked<cfg.B_c>(args, share.row, key); key -= cfg.B_c, block++) step(true);
 #pragma unroll 1
@@ -1196,8 +1302,17 @@ __device__ __forceinline__ void start_copies(const args_of<cfg> &args, const ten
         const int warp = warp_uniform(threadIdx.x / 32);
         const bool paged = cfg.paged_kv || (cfg.extended && args.pages != NULL);
         if (paged && warp == 0) producer<cfg>{args, maps, at}.produce_from_pages();
-        if (!paged && threadIdx.x == 0) producer<cfg>{args, maps, at}.produce_for_sequences();
-        if (warp == 1) schedule_sequences<cfg>(args, at.queue, at.fetch);
+        bool visible = false;
+        if constexpr (cfg.extended) {
+            visible = args.block_mask != NULL;
+            if (visible && warp == 0) producer<cfg>{args, maps, at}.produce_visible();
+        }
+        if (!paged && !visible && threadIdx.x == 0) producer<cfg>{args, maps, at}.produce_for_sequences();
+        const auto narrow = [&](auto &tile) {
+            if constexpr (cfg.extended)
+                if (visible) narrow_to_visible<cfg>(args, tile);
+        };
+        if (warp == 1) schedule_sequences<cfg>(args, at.queue, at.fetch, narrow);
         if (warp == 2) sweep<cfg>(args, at);
     } else {
         if (threadIdx.x == 0) producer<cfg>{args, maps, at}.produce();

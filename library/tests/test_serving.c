@@ -224,6 +224,9 @@ static void fields(fl_library *library) {
     WRONG(wrong.dropout_p = -1, "dropout_p -1: must be at least 0");
     WRONG(wrong.rng_seed = 7, "rng_seed 7: must be 0 without dropout_p");
     WRONG(wrong.arrays |= FL_RNG_STATE, "rng_state: requires dropout_p");
+    WRONG((wrong.arrays |= FL_BLOCK_MASK, wrong.mask_keys = 128), "mask_queries 0: must be from 128");
+    WRONG((wrong.arrays |= FL_BLOCK_MASK, wrong.mask_keys = wrong.mask_queries = 128),
+          "block_mask: cannot be combined with block_table");
     WRONG(wrong.arrays = 1u << 16, "arrays 0x10000: must be a combination of");
     WRONG(wrong.total_q = 4, "total_q 4: must be 0 without FL_CU_SEQLENS_Q in arrays");
     WRONG(wrong.n_pages = 0, "n_pages 0: must be from 1");

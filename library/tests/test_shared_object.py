@@ -23,8 +23,8 @@ NAMES = {
 # Sizes on x86-64. A struct grows only at its end, with FL_ABI.
 SIZES = {
     "fl_strides": 24,
-    "fl_problem": 288,
-    "fl_tensors": 168,
+    "fl_problem": 320,
+    "fl_tensors": 176,
     "fl_gradients": 128,
     "fl_support": 1600,
     "fl_kernel_info": 1184,

@@ -3,7 +3,8 @@
     torch.ops.flashladder.attention_backward(dout, q, k, v, out, lse, causal, scale, deterministic) -> (dq, dk, dv)
     torch.ops.flashladder.serve_backward(dout, q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k,
                                          sinks, bias, alibi_slopes, max_seqlen_q, max_seqlen_k, causal, scale,
-                                         window_left, window_right, softcap, deterministic, dropout_p, rng_state)
+                                         window_left, window_right, softcap, deterministic, dropout_p, rng_state,
+                                         block_mask, mask_queries, mask_keys)
         -> (dq, dk, dv, dsinks, dbias, dalibi_slopes)
 
 The kernels read offsets and lengths, so the host does not wait and a graph may capture the call. Rows that no sequence
@@ -34,7 +35,7 @@ DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 FLOATS = ("sinks", "bias", "alibi_slopes")  # arrays with gradients
 BIASES = FLOATS[1:]
 # Arrays of a backward pass.
-DIFFERENTIABLE = ("cu_seqlens_q", "cu_seqlens_k", "seqlens_q", "seqlens_k", *FLOATS, "rng_state")
+DIFFERENTIABLE = ("cu_seqlens_q", "cu_seqlens_k", "seqlens_q", "seqlens_k", *FLOATS, "rng_state", "block_mask")
 RESULTS = ("max_logits",)  # arrays that are results
 KERNEL_SIZES = (64, 128, 256)  # elements of the rows of q, k and v for which there are kernels
 NO_LSE = "the backward pass reads log-sum-exp, and return_lse is False: pass True, as flashladder.torch does"
@@ -114,15 +115,16 @@ class Asked(NamedTuple):
     softcap: float = 0.0
     most: tuple[int, int] = (0, 0)  # rows of a packed sequence
     dropout_p: float = 0.0
+    block_size: tuple[int, int] = (128, 128)
 
 
 def asked_for(chosen: Options, most: tuple[int, int]) -> Asked:
-    return Asked(chosen.causal, chosen.scale, chosen.window, chosen.softcap, most, chosen.dropout_p)
+    return Asked(chosen.causal, chosen.scale, chosen.window, chosen.softcap, most, chosen.dropout_p, chosen.block_size)
 
 
 def is_composed(arrays: dict[str, Any]) -> bool:
-    """True if no kernel has the backward pass: with biases and dropout."""
-    return any(name in arrays for name in (*BIASES, "rng_state"))
+    """True if no kernel has the backward pass: with biases, dropout and block masks."""
+    return any(name in arrays for name in (*BIASES, "rng_state", "block_mask"))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -198,7 +200,7 @@ def refuse_batch(q: Tensor, v: Tensor, arrays: dict[str, Tensor], chosen: Option
     if not chosen.batch_invariant:
         return
     asked, most = [name for name in BIASES if name in arrays], max(q.shape[-1], v.shape[-1])
-    asked += ["dropout_p"] * bool(chosen.dropout_p)
+    asked += ["dropout_p"] * bool(chosen.dropout_p) + ["block_mask"] * ("block_mask" in arrays)
     if most > KERNEL_SIZES[-1] or not (torch.compiler.is_compiling() or kernel_size(q, v)):
         asked.append(f"d_head {most}")
     if asked:
@@ -355,10 +357,13 @@ def _serve_backward(
     deterministic: bool,
     dropout_p: float = 0.0,
     rng_state: Tensor | None = None,
+    block_mask: Tensor | None = None,
+    mask_queries: int = 128,
+    mask_keys: int = 128,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     window = None if window_left == window_right == -1 else (window_left, window_right)
-    asked = Asked(causal, scale, window, softcap, (max_seqlen_q, max_seqlen_k), dropout_p)
-    given = (cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k, sinks, bias, alibi_slopes, rng_state)
+    asked = Asked(causal, scale, window, softcap, (max_seqlen_q, max_seqlen_k), dropout_p, (mask_queries, mask_keys))
+    given = (cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k, sinks, bias, alibi_slopes, rng_state, block_mask)
     arrays = present(**dict(zip(DIFFERENTIABLE, given)))
     dq, dk, dv, *others = compute(dout, q, k, v, out, lse, asked, deterministic, arrays)
     of_name = dict(zip([name for name in FLOATS if name in arrays], others))
@@ -391,7 +396,7 @@ _of_served = define(
     f"{_GIVEN}Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqlens_q, Tensor? seqlens_k, Tensor? sinks, "
     "Tensor? bias, Tensor? alibi_slopes, SymInt max_seqlen_q, SymInt max_seqlen_k, bool causal, float? scale, "
     "SymInt window_left, SymInt window_right, float softcap, bool deterministic, float dropout_p=0.0, "
-    "Tensor? rng_state=None",
+    "Tensor? rng_state=None, Tensor? block_mask=None, int mask_queries=128, int mask_keys=128",
     results=6,
 )
 _of_whole.register_fake(_fake)
@@ -436,9 +441,10 @@ def setup_context_of_serve(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any,
     tensors, given, others = inputs[:3], dict(zip(ARRAYS[:8], inputs[3:11])), inputs[11:22]
     most_q, most_k, causal, scale, left, right, softcap, _, return_lse, _, ordered = others
     window = None if left == right == -1 else (left, right)
-    biases, (dropout_p, rng_state) = inputs[22:24], inputs[24:26] or (0.0, None)
-    asked = Asked(causal, scale, window, softcap, (most_q, most_k), dropout_p)
-    arrays = present(**given, **dict(zip(BIASES, biases)), rng_state=rng_state)
+    more = inputs[24:] or (0.0, None, False, None, 128, 128)
+    dropout_p, rng_state, _, block_mask, queries, keys = more
+    asked = Asked(causal, scale, window, softcap, (most_q, most_k), dropout_p, (queries, keys))
+    arrays = present(**given, **dict(zip(BIASES, inputs[22:24])), rng_state=rng_state, block_mask=block_mask)
     _keep(ctx, (*tensors, *output[:2]), asked, arrays, ordered)
     if len(output) > 2:
         ctx.mark_non_differentiable(output[2])
@@ -471,9 +477,10 @@ def backward(ctx: Any, dout: Any, dlse: Any, *of_results: Any) -> tuple[Any, ...
             return operator(dout, q, k, v, out, lse, asked.causal, asked.scale, ordered)
         given = [named.get(name) for name in DIFFERENTIABLE]
         left, right = asked.window or (-1, -1)
-        *given, rng_state = given
+        *given, rng_state, block_mask = given
         options = (*asked.most, asked.causal, asked.scale, left, right, asked.softcap, ordered, asked.dropout_p)
-        return torch.ops.flashladder.serve_backward(dout, q, k, v, out, lse, *given, *options, rng_state)
+        more = (rng_state, block_mask, *asked.block_size)
+        return torch.ops.flashladder.serve_backward(dout, q, k, v, out, lse, *given, *options, *more)
 
     of_out = torch.zeros_like(out) if dout is None else dout
     found = list(gradients(of_out, v, out, getattr(ctx, "planned", None)))

@@ -236,7 +236,7 @@ class Call(NamedTuple):
             else array
             if name in ("sinks", "q_scales", "o_scales", "rng_state")
             or (name.endswith(("_scales", "_slopes")) and len(array.shape) == 1)
-            or (name == "bias" and array.shape[0] == 1)
+            or (name in ("bias", "block_mask") and array.shape[0] == 1)
             else array[some]
             for name, array in self.arrays.items()
         }
@@ -296,7 +296,7 @@ def made_for(q: Any, k: Any, sequences: int, arrays: dict[str, Any]) -> dict[str
             array = _full(q, sequences, size(name, array), "int32")
         elif name == "rng_state" and isinstance(array, (tuple, list)):
             array = _state(q, array)
-        elif name == "bias" and len(attribute(array, "shape", (0,) * 4)) < 4:
+        elif name in ("bias", "block_mask") and len(attribute(array, "shape", (0,) * 4)) < 4:
             array = array[(None,) * (4 - len(array.shape))]
         elif name == "sinks" and str(attribute(array, "dtype", "")).rpartition(".")[2] in DTYPES:
             framework = framework_of(name, array)
@@ -417,6 +417,8 @@ def _new_plan(framework: Framework, call: Call) -> Plan:
         more |= {"n_pages": n_pages, "page_rows": rows_k, "pages_of_sequence": step if batch > 1 else pages}
     if "bias" in extra:
         more |= _bias(extra["bias"], q, (batch, heads, seq_q, seq_k))
+    if "block_mask" in extra:
+        more |= _blocks(extra["block_mask"], (batch, heads, seq_q, seq_k), options.block_size)
     if options.dropout_p:
         if "rng_state" not in extra:
             raise TypeError("rng_state is None: dropout_p needs an int64 array [2], seed and offset")
@@ -599,7 +601,7 @@ def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int, k
         dtype = "float32" if floats else "int64" if name == "rng_state" else "int32"
         if layout.device != q.device:
             raise ValueError(f"{name} is on {layout.device} and q on {q.device}: pass both on one device")
-        if name == "bias":
+        if name in ("bias", "block_mask"):
             continue
         if layout.dtype != dtype:
             raise ValueError(f"{name} is {layout.dtype}: {dtype} is needed")
@@ -636,6 +638,28 @@ def _bias(layout: Layout, q: Layout, sizes: tuple[int, int, int, int]) -> dict[s
             f"bias has the strides {layout.strides}: the last must be 1 and none negative; copy it to a contiguous one"
         )
     return {"bias_dtype": kinds[layout.dtype], "bias": (strides[0], strides[2], strides[1])}
+
+
+def _blocks(layout: Layout, sizes: tuple[int, int, int, int], block_size: tuple[int, int]) -> dict[str, Any]:
+    """The fields of a block mask of four dimensions."""
+    if layout.dtype not in ("bool", "uint8"):
+        raise ValueError(f"block_mask is {layout.dtype}: bool or uint8 is needed")
+    rows, columns = (-(-size // of_block) for size, of_block in zip(sizes[2:], block_size))
+    fits = len(layout.shape) == 4 and layout.shape[2:] == (rows, columns)
+    if not fits or any(size not in (1, most) for size, most in zip(layout.shape, sizes[:2])):
+        wanted = ", ".join(f"{size} or 1" if size > 1 else "1" for size in sizes[:2])
+        raise ValueError(
+            f"block_mask has the shape {layout.shape}: ({wanted}, {rows}, {columns}) is needed, [batch, heads, blocks "
+            f"of queries, blocks of keys], with block_size {block_size}"
+        )
+    strides = [0 if size == 1 else stride for size, stride in zip(layout.shape, layout.strides)]
+    if (strides[3] != 1 and columns > 1) or min(strides) < 0:
+        raise ValueError(
+            f"block_mask has the strides {layout.strides}: the last must be 1 and none negative; copy it to a "
+            "contiguous one"
+        )
+    queries, keys = block_size
+    return {"mask_queries": queries, "mask_keys": keys, "block_mask": (strides[0], strides[2], strides[1])}
 
 
 def _lies_well(name: str, layout: Layout) -> bool:

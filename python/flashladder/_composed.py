@@ -110,6 +110,7 @@ def gradients(
         dbias = torch.zeros(bias.shape, dtype=torch.float32, device=q.device)
     dslopes = torch.zeros(batch, heads, device=q.device)
     key = torch.arange(m, device=q.device)
+    blocks = arrays["block_mask"] > 0 if "block_mask" in arrays else None
 
     def together(rows: Tensor) -> Tensor:
         """Rows of the heads that share a head of K and V as rows of that one."""
@@ -124,6 +125,9 @@ def gradients(
         left, right = asked.window or (-1, -1)
         right = 0 if asked.causal else right
         seen = (of_q.used[:, some, None] & of_k.used[:, None])[:, None]
+        seen = (
+            seen if blocks is None else seen & blocks[:, :, row // asked.block_size[0]][..., key // asked.block_size[1]]
+        )
         seen = seen & (ahead >= -left) if left >= 0 else seen
         seen = seen & (ahead <= right) if right >= 0 else seen
         of_rows, of_douts = together(queries[:, :, some]), together(douts[:, :, some])

@@ -281,8 +281,9 @@ class JAX:
         return min(found, default=None)
 
     def run(self, call: Any, stream: Any) -> tuple[Any, Any]:
-        for name, needed in (("return_max_logits", "max_logits"), ("dropout_p", "rng_state")):
-            if needed in call.arrays or getattr(call.options, name):
+        refused = {"max_logits": "return_max_logits", "rng_state": "dropout_p", "block_mask": "block_mask"}
+        for needed, name in refused.items():
+            if needed in call.arrays or getattr(call.options, name, False):
                 raise NotImplementedError(f"{name} is given, but arrays of JAX have none: leave it out")
         if call.out is not None or stream is not None:
             raise ValueError("out or stream is given, but JAX has immutable arrays and its own stream: leave them out")

@@ -53,6 +53,8 @@ def attention(
     return_max_logits: bool = False,
     dropout_p: float = 0.0,
     rng_state: Any = None,
+    block_mask: Any = None,
+    block_size: tuple[int, int] = (128, 128),
     **unknown: NoReturn,
 ) -> Any:
     """Compute softmax(scale · q kᵀ) v, without gradients: flashladder.torch and flashladder.jax have them.
@@ -80,6 +82,9 @@ def attention(
                 others are divided by 1 - dropout_p. The log-sum-exp is that without dropout
     rng_state   of dropout: int64 [2] on q's device, seed and offset, or two integers. The same ones drop the same
                 weights, whatever the kernel and the rest of the batch
+    block_mask  [batch, heads, blocks of queries, blocks of keys], bool or uint8: no query of a block with 0 attends to
+                a key of it; attention/wgmma neither reads nor multiplies such blocks. Where it is 2, no bias is added
+    block_size  queries and keys of a block of block_mask, powers of two from 128 on
     deterministic   "batch": a sequence gives the same bits whatever else is in the batch. True: gradients of
                 flashladder.torch have the same bits in every run. False or None: neither is promised
     return_lse  also return the natural logarithm of each row's sum of exponentials, float32 [batch, heads, seq_q]
@@ -94,9 +99,12 @@ def attention(
     """
     if unknown:
         refuse_unknown(attention, unknown)
-    chosen = options(causal, scale, window, softcap, deterministic, return_lse, version, return_max_logits, dropout_p)
+    numbers = (causal, scale, window, softcap, deterministic, return_lse, version, return_max_logits, dropout_p)
+    chosen = options(*numbers, block_size)
     arrays: dict[str, Any] = {}
-    if chosen.return_max_logits or not (seqlens_q is seqlens_k is sinks is bias is alibi_slopes is rng_state is None):
+    if chosen.return_max_logits or not (
+        seqlens_q is seqlens_k is sinks is bias is alibi_slopes is rng_state is block_mask is None
+    ):
         _refuse_numbers(stream, seqlens_q=seqlens_q, seqlens_k=seqlens_k)
         framework_of("q", q)
         given = present(
@@ -106,6 +114,7 @@ def attention(
             bias=bias,
             alibi_slopes=alibi_slopes,
             rng_state=rng_state,
+            block_mask=block_mask,
         )
         arrays = with_max_logits(q, q.shape[0], made_for(q, k, q.shape[0], given), chosen)
     q, chosen = positive_scale(q, chosen)
@@ -228,6 +237,13 @@ def attention_with_cache(
 
     k_scale, v_scale  the scale that dequantizes each KV head of caches in float8_e4m3fn or int8: a number or float32
                   [kv_heads], positive and finite; None: 1. quantize_e4m3() and quantize_int8() make such caches
+
+    The last n keys may be a tree of draft tokens, with n queries. Bit j of tree [batch, n], uint64, shows query i the
+    draft token j, and all queries see the keys before:
+
+        token = np.arange(k_cache.shape[1]) - (seqlens_k[:, None] - n)
+        shown = tree[..., None] >> token.clip(0, 63)[:, None].astype(np.uint64) & np.uint64(1)
+        attention_with_cache(q, k_cache, v_cache, seqlens_k, bias=((token < 0)[:, None] | (shown == 1))[:, None])
 
     The causal mask and windows are aligned to the last key. The other arguments are those of attention(). Caches in
     float8_e4m3fn and int8 require d_head 128 and support no window, softcap or sinks.

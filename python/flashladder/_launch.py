@@ -39,7 +39,7 @@ _forward = LIBRARY.fl_forward
 _size = ctypes.sizeof(Tensors)
 _size_of_gradients = ctypes.sizeof(Gradients)
 _gradients = struct.Struct("5N9q2iN").pack
-_tensors = struct.Struct("21N").pack  # struct Tensors as bytes: a third of the time that filling a ctypes struct takes
+_tensors = struct.Struct("22N").pack  # struct Tensors as bytes: a third of the time that filling a ctypes struct takes
 
 
 @functools.lru_cache(maxsize=1024)
@@ -84,7 +84,7 @@ def problem(
     for name, (sizes, elements), steps in zip("qkvo", rows, strides):
         setattr(made, name, Strides(*read_steps(name, sizes, steps, elements)))
     for name, value in more:
-        setattr(made, name, Strides(*value) if name == "bias" else value)
+        setattr(made, name, Strides(*value) if name in ("bias", "block_mask") else value)
     return made
 
 

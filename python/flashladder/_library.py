@@ -43,6 +43,7 @@ BIAS_BYTES, BIAS_DTYPE, BIAS_FLOAT = 1, 2, 3  # Problem.bias_dtype
 ARRAYS = (
     "cu_seqlens_q", "cu_seqlens_k", "seqlens_q", "seqlens_k", "block_table", "sinks",
     "k_scales", "v_scales", "q_scales", "o_scales", "bias", "alibi_slopes", "max_logits", "rng_state",
+    "block_mask",
 )  # fmt: skip
 
 
@@ -94,6 +95,9 @@ class Problem(ctypes.Structure):
         ("d_head_v", ctypes.c_int32),
         ("rng_seed", ctypes.c_int64),
         ("rng_offset", ctypes.c_int64),
+        ("mask_queries", ctypes.c_int32),
+        ("mask_keys", ctypes.c_int32),
+        ("block_mask", Strides),
     ]
 
 
@@ -120,6 +124,7 @@ class Tensors(ctypes.Structure):
         ("alibi_slopes", ctypes.c_void_p),
         ("max_logits", ctypes.c_void_p),
         ("rng_state", ctypes.c_void_p),
+        ("block_mask", ctypes.c_void_p),
     ]
 
 

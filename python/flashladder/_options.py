@@ -24,7 +24,7 @@ ELSEWHERE = {
     "return_softmax_lse": "here it is return_lse",
     "enable_gqa": "heads that share K and V are recognized by the shape: leave it out",
     "attn_mask": "here it is bias, which may be bool",
-    "mask": "here it is bias, which may be bool",
+    "mask": "here it is bias, which may be bool; block_mask hides whole blocks",
     "window_size": "here it is window",
     "s_aux": "here it is sinks",
     "seqused_q": "here it is seqlens_q",
@@ -60,6 +60,7 @@ class Options(NamedTuple):
     ordered: bool = False  # gradients have the same bits in every run
     return_max_logits: bool = False
     dropout_p: float = 0.0
+    block_size: tuple[int, int] = (128, 128)  # queries and keys of a block of block_mask
 
 
 def options(
@@ -72,6 +73,7 @@ def options(
     version: Any = "best",
     return_max_logits: Any = False,
     dropout_p: Any = 0.0,
+    block_size: Any = (128, 128),
 ) -> Options:
     """Check the arguments of all calls but attention_e4m3(). TypeError or ValueError names the wrong one."""
     if not isinstance(version, str):
@@ -101,6 +103,7 @@ def options(
         ordered=bool(deterministic),
         return_max_logits=return_max_logits,
         dropout_p=dropout_p,
+        block_size=block_size if block_size == (128, 128) else _block_size(block_size),
     )
 
 
@@ -148,6 +151,17 @@ def _softcap(softcap: Any) -> float:
         return scale_of(found)
     except ValueError:
         raise ValueError(f"softcap is {softcap}: it must be positive and finite, or None for no cap") from None
+
+
+def _block_size(block_size: Any) -> tuple[int, int]:
+    try:
+        queries, keys = (operator.index(one) for one in block_size)
+    except (TypeError, ValueError):
+        raise TypeError(f"block_size is {block_size!r}: (queries, keys) is needed, two integers") from None
+    for one in (queries, keys):
+        if one < 128 or one > 1 << 30 or one & (one - 1):
+            raise ValueError(f"block_size is {block_size!r}: both must be powers of two, 128 or more")
+    return queries, keys
 
 
 def _probability(dropout_p: Any) -> float:
@@ -272,4 +286,5 @@ def positive_scale(q: Any, chosen: Options) -> tuple[Any, Options]:
         ordered=chosen.ordered,
         return_max_logits=chosen.return_max_logits,
         dropout_p=chosen.dropout_p,
+        block_size=chosen.block_size,
     )

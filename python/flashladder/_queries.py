@@ -128,15 +128,24 @@ def supports(
     return_max_logits: bool = False,
     dropout_p: float = 0.0,
     rng_state: Any = None,
+    block_mask: Any = None,
+    block_size: tuple[int, int] = (128, 128),
     **unknown: NoReturn,
 ) -> Support:
     """The version that attention() would run with these arguments; or false, with the reason."""
     try:
         if unknown:
             refuse_unknown(supports, unknown)
-        chosen = options(causal, scale, window, softcap, deterministic, False, version, return_max_logits, dropout_p)
+        results = (False, version, return_max_logits, dropout_p)
+        chosen = options(causal, scale, window, softcap, deterministic, *results, block_size)
         framework_of("q", q)
-        more = {"sinks": sinks, "bias": bias, "alibi_slopes": alibi_slopes, "rng_state": rng_state}
+        more = {
+            "sinks": sinks,
+            "bias": bias,
+            "alibi_slopes": alibi_slopes,
+            "rng_state": rng_state,
+            "block_mask": block_mask,
+        }
         given = present(seqlens_q=seqlens_q, seqlens_k=seqlens_k, **more)
         arrays = with_max_logits(q, q.shape[0], made_for(q, k, q.shape[0], given), chosen)
         q, chosen = positive_scale(q, chosen)

@@ -164,11 +164,14 @@ def _serve(
     dropout_p: float = 0.0,
     rng_state: Tensor | None = None,
     return_max_logits: bool = False,
+    block_mask: Tensor | None = None,
+    mask_queries: int = 128,
+    mask_keys: int = 128,
 ) -> tuple[Tensor, Tensor, Tensor]:
     window = None if window_left == window_right == -1 else (window_left, window_right)
     chosen = Options(
         causal, scale, window, softcap, batch_invariant, return_lse, version, return_max_logits=return_max_logits,
-        dropout_p=dropout_p,
+        dropout_p=dropout_p, block_size=(mask_queries, mask_keys),
     )  # fmt: skip
     arrays = present(
         cu_seqlens_q=cu_seqlens_q,
@@ -182,6 +185,7 @@ def _serve(
         bias=bias,
         alibi_slopes=alibi_slopes,
         rng_state=rng_state,
+        block_mask=block_mask,
     )
     sequences = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
     arrays = with_max_logits(q, sequences, arrays, chosen)
@@ -219,7 +223,8 @@ _serve_operator = _autograd.define(
     "Tensor? v_scales=None, SymInt max_seqlen_q=0, SymInt max_seqlen_k=0, bool causal=False, float? scale=None, "
     "SymInt window_left=-1, SymInt window_right=-1, float softcap=0.0, bool batch_invariant=False, "
     'bool return_lse=False, str version="best", bool ordered=False, Tensor? bias=None, Tensor? alibi_slopes=None, '
-    "float dropout_p=0.0, Tensor? rng_state=None, bool return_max_logits=False",
+    "float dropout_p=0.0, Tensor? rng_state=None, bool return_max_logits=False, Tensor? block_mask=None, "
+    "int mask_queries=128, int mask_keys=128",
     results=3,
 )
 _serve_operator.register_fake(_fake_serve)
@@ -281,7 +286,7 @@ def _operate(
     out, lse, max_logits = torch.ops.flashladder.serve(
         q, k, v, *named, *most, chosen.causal, chosen.scale, left, right, chosen.softcap, chosen.batch_invariant,
         chosen.return_lse or bool(wanted), chosen.version, chosen.ordered, *biases, chosen.dropout_p,
-        arrays.get("rng_state"), chosen.return_max_logits,
+        arrays.get("rng_state"), chosen.return_max_logits, arrays.get("block_mask"), *chosen.block_size,
     )  # fmt: skip
     return returned(out, lse, {"max_logits": max_logits}, chosen)
 
@@ -538,6 +543,49 @@ class _Padded:
         return torch.where(self.used, lse.transpose(0, 1).flatten(1)[:, self.back], -float("inf"))
 
 
+# ---- block masks of FlexAttention -----------------------------------------------------------------------------------
+
+
+def _kinds(mask: Any) -> Tensor:
+    """[batch, heads, blocks of queries, blocks of keys] of uint8: 0 where a BlockMask hides a block, 1 where mask_mod
+    decides about each score, 2 where no score is hidden."""
+    columns = mask.kv_indices.shape[-1]
+    kinds = torch.zeros((*mask.kv_indices.shape[:-1], columns + 1), dtype=torch.uint8, device=mask.kv_indices.device)
+    for kind, count, indices in (
+        (1, mask.kv_num_blocks, mask.kv_indices),
+        (2, mask.full_kv_num_blocks, mask.full_kv_indices),
+    ):
+        if count is not None:
+            number = torch.arange(columns, device=indices.device)
+            used = torch.where(number < count[..., None], indices, columns)
+            kinds.scatter_(-1, used.long(), torch.full_like(used, kind, dtype=torch.uint8))
+    return kinds[..., :columns].contiguous()
+
+
+def _of_flex(mask: Any, q: Tensor, k: Tensor, bias: Tensor | None) -> tuple[Tensor, tuple[int, int], Tensor | None]:
+    """A BlockMask as block_mask, block_size and a bias, which its partial blocks need."""
+    lengths = (q.shape[1], k.shape[1])
+    if tuple(mask.seq_lengths) != lengths:
+        raise ValueError(f"block_mask is for {tuple(mask.seq_lengths)} queries and keys, and q and k have {lengths}")
+    if mask.kv_num_blocks.device != q.device:
+        raise ValueError(f"block_mask is on {mask.kv_num_blocks.device} and q on {q.device}: pass both on one device")
+    kept = getattr(mask, "_flashladder", None)
+    if kept is None:
+        from torch.nn.attention.flex_attention import create_mask
+
+        kinds = _kinds(mask)
+        batch, heads = kinds.shape[:2]
+        partial = bool((kinds == 1).any())
+        seen = create_mask(mask.mask_mod, batch, heads, *lengths, device=str(q.device)) if partial else None
+        kept = mask._flashladder = (kinds, seen)
+    kinds, seen = kept
+    if bias is not None:
+        kinds = kinds.clamp(max=1)  # blocks without hidden scores get the bias, too
+        if seen is not None:
+            bias = bias & seen if bias.dtype == torch.bool else torch.where(seen, bias, -float("inf"))
+    return kinds, tuple(mask.BLOCK_SIZE), seen if bias is None else bias
+
+
 # ---- whole sequences -------------------------------------------------------------------------------------------------
 
 
@@ -562,6 +610,8 @@ def attention(
     dropout_p: float = 0.0,
     rng_state: Tensor | tuple[int, int] | None = None,
     generator: Any = None,
+    block_mask: Any = None,
+    block_size: tuple[int, int] = (128, 128),
     **unknown: NoReturn,
 ) -> Any:
     """flashladder.attention: softmax(scale · QKᵀ) V of [batch, seq, heads, d_head], with its arguments.
@@ -574,7 +624,11 @@ def attention(
     for results and gradients that do not depend on the batch either. NotImplementedError: no kernel computes them.
 
     Without rng_state, dropout draws seed and offset from `generator`, or the default one of q's device, whose state
-    advances. Its gradients are those of slower operations of PyTorch. max_logits has no gradient.
+    advances. Its gradients, and those with a block mask, are those of slower operations of PyTorch. max_logits has no
+    gradient.
+
+    block_mask may also be a BlockMask of torch.nn.attention.flex_attention. Its partial blocks get a bool for each
+    query and key, which the first call makes and the BlockMask keeps.
     """
     if unknown:
         refuse_unknown(attention, unknown)
@@ -587,11 +641,13 @@ def attention(
     eager = _is_eager(q)
     transformed = not eager and _autograd.are_transformed()
     more["rng_state"] = _state(q, dropout_p, rng_state, generator)
-    arrays = present(seqlens_q=seqlens_q, seqlens_k=seqlens_k, **more)
+    if block_mask is not None and hasattr(block_mask, "kv_num_blocks"):
+        block_mask, block_size, more["bias"] = _of_flex(block_mask, q, k, bias)
+    arrays = present(seqlens_q=seqlens_q, seqlens_k=seqlens_k, block_mask=block_mask, **more)
     if eager and not wanted:
-        return flashladder.attention(q, k, v, **dict(zip(OPTIONS, given)), **arrays)
+        return flashladder.attention(q, k, v, block_size=block_size, **dict(zip(OPTIONS, given)), **arrays)
     plain = not arrays and window is None and softcap is None and not return_max_logits
-    q, chosen = positive_scale(q, options(*given))
+    q, chosen = positive_scale(q, options(*given, block_size))
     if wanted or transformed:
         q, k, v = _of_one_batch(q, k, v)
     if not plain:

@@ -1,5 +1,7 @@
 """Biases, masks, largest scores and dropout: each kernel against float64 on the emulator."""
 
+import re
+import textwrap
 from itertools import pairwise
 from typing import Any
 
@@ -188,6 +190,42 @@ def test_dropout_and_the_largest_scores(d_head: int, p: float, causal: bool, ker
         right(o[b], lse[b], reference(q[b], k[b], v[b], {"causal": causal, "factors": weights[b]}), largest[b])
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("d_head", "causal"), [(64, False), (128, True), (256, True)])
+def test_block_masks(d_head: int, causal: bool, kernel: str) -> None:
+    """Blocks that are hidden, that have a bias and that need none; rows without keys."""
+    rng = RNG()
+    q, k, v = tensors(rng, 2, 300, 900, (4, 2), d_head)
+    kinds = rng.integers(0, 3, (2, 4, 3, 8)).astype(np.uint8)
+    kinds[0, 0] = kinds[1, 1, 0] = 0
+    of_scores = kinds.repeat(128, 2).repeat(128, 3)[:, :, :300, :900]
+    bias = np.where(of_scores == 1, made(rng, of_scores.shape, "float16"), np.float16(0))
+    for added, results in ((bias, {"return_max_logits": True}), (None, {})):
+        options = {"causal": causal, "return_lse": True, "version": kernel, **results}
+        o, lse, *largest = flashladder.attention(q, k, v, block_mask=kinds, bias=added, **options)
+        seen = np.where(of_scores > 0, 0 if added is None else added, -np.inf)
+        for b in range(2):
+            expected = reference(q[b], k[b], v[b], {"causal": causal, "bias": seen[b]})
+            right(o[b], lse[b], expected, largest[0][b] if largest else None)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_tree_of_draft_tokens(kernel: str) -> None:
+    """The recipe of attention_with_cache()."""
+    q, k, v = tensors(RNG(11), 2, 3, 128, (4, 2), 128)
+    tree, seqlens_k, n = np.array([[1, 3, 5], [1, 2, 7]], np.uint64), np.array([70, 3], np.int32), 3
+    (recipe,) = re.findall(r"^ {8}(token = .*?\n)\n", flashladder.attention_with_cache.__doc__ or "", re.M | re.S)
+    call = recipe.replace("attention_with_cache(", "found = flashladder.attention_with_cache(", 1)
+    names: dict[str, Any] = {"q": q, "k_cache": k, "v_cache": v, "seqlens_k": seqlens_k, "tree": tree, "n": n, "np": np}
+    names |= {"flashladder": flashladder, "kernel": kernel}
+    exec(textwrap.dedent(" " * 8 + call).replace("seqlens_k, bias", "seqlens_k, version=kernel, bias"), names)
+    for b, keys in enumerate(seqlens_k):
+        seen = np.ones((1, 3, keys), bool)
+        seen[0, :, keys - n :] = [[tree[b, i] >> np.uint64(j) & np.uint64(1) for j in range(n)] for i in range(n)]
+        expected = reference(q[b], k[b, :keys], v[b, :keys], {"bias": seen})[0]
+        np.testing.assert_allclose(names["found"][b].astype(float), expected, atol=6e-3, rtol=1e-2)
+
+
 def test_wrong_biases_are_rejected() -> None:
     q, k, v = tensors(RNG(9), 2, 8, 16, (4, 2), 64)
     half = np.zeros((2, 4, 8, 16), np.float16)
@@ -203,6 +241,12 @@ def test_wrong_biases_are_rejected() -> None:
         ({"dropout_p": 0.5}, "rng_state is None: dropout_p needs an int64 array [2], seed and offset"),
         ({"dropout_p": 1.0}, "dropout_p is 1.0: it must be at least 0 and less than 1"),
         ({"rng_state": (1, 2)}, "rng_state: requires dropout_p"),
+        (
+            {"block_mask": np.ones((2, 4, 1, 2), bool)},
+            "block_mask has the shape (2, 4, 1, 2): (2 or 1, 4 or 1, 1, 1) is",
+        ),
+        ({"block_mask": half}, "block_mask is float16: bool or uint8 is needed"),
+        ({"block_size": (64, 128)}, "block_size is (64, 128): both must be powers of two, 128 or more"),
     ]
     for options, message in wrong:
         with pytest.raises((ValueError, TypeError)) as raised:

@@ -208,10 +208,35 @@ def test_windows_soft_caps_sinks_biases_and_lengths(
         assert one.isfinite().all() and (one.double() - other).norm() < 8e-3 * other.norm().clamp_min(1)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_block_mask_of_flex_attention(causal: bool) -> None:
+    """Hidden, partial and full blocks of documents with a window, with gradients."""
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+    documents = torch.arange(600, device=DEVICE) // 250
+
+    def seen(batch: Any, head: Any, query: Any, key: Any) -> Any:
+        return (documents[query] == documents[key]) & (key - query < 100 + 0 * head)
+
+    mask = flex.create_block_mask(seen, None, None, 600, 600, device=DEVICE)
+    q, k, v = (tensor(1, 600, 2, D_HEAD).requires_grad_() for _ in range(3))
+    at = torch.arange(600, device=DEVICE)
+    bias = seen(0, 0, at[:, None], at)[None]
+    out, twins = fl.attention(q, k, v, causal=causal, block_mask=mask), [x.detach().double() for x in (q, k, v)]
+    expected = exact(*(x.requires_grad_()[0] for x in twins), causal, bias=bias)[0]
+    assert near(out[0], expected)
+    weights = torch.randn_like(expected)
+    found = torch.autograd.grad((out[0] * weights).sum(), (q, k, v))
+    assert all(map(near, found, torch.autograd.grad((expected * weights).sum(), twins)))
+    with pytest.raises(
+        ValueError, match=r"block_mask is for \(600, 600\) queries and keys, and q and k have \(5, 600\)"
+    ):
+        fl.attention(q[:, :5], k, v, block_mask=mask)
+
+
 def floats_of(function: Any) -> list[str]:
     """The arguments that may be floating-point tensors."""
     not_floats = {"cu_", "max_", "seqlens", "block_table", "causal", "scale", "window", "softcap", "deterministic"}
-    not_floats |= {"return_", "dropout_p", "rng_state", "generator"}
+    not_floats |= {"return_", "dropout_p", "rng_state", "generator", "block_"}
     names = [name for name in inspect.signature(function).parameters if name not in ("version", "unknown")]
     return [name for name in names if not name.startswith(tuple(not_floats))]
 

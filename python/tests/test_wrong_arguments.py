@@ -50,8 +50,9 @@ CASES: dict[str, tuple[Function, dict[str, Any], dict[str, str]]] = {
     "biases": (
         flashladder.attention,
         {"q": Q, "k": K, "v": K, "bias": half(2, 4, 3, 5), "alibi_slopes": ones(2, 4)}
-        | {"dropout_p": 0.5, "rng_state": np.array([1, 2], np.int64)},
-        {"alibi_slopes": "dimensions", "bias": "dimensions"},
+        | {"dropout_p": 0.5, "rng_state": np.array([1, 2], np.int64)}
+        | {"block_mask": np.ones((2, 4, 1, 1), bool), "block_size": (128, 256)},
+        {"alibi_slopes": "dimensions", "bias": "dimensions", "block_mask": "dtype, dimensions"},
     ),
     "packed": (
         flashladder.attention_varlen,
