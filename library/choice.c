@@ -183,7 +183,8 @@ static bool fits_gpus(const struct embedded *version) {
 /* Blocks of `count` rows, or on average of a sequence where these are the rows of `packed` sequences: half a block of
  * each is missing. */
 static double blocks_of(int64_t count, int block, int packed) {
-    return packed ? (double)count / packed / block + 0.5 : (double)((count + block - 1) / block);
+    const int64_t blocks = (count + block - 1) / block;
+    return packed ? (double)count / packed / block + 0.5 : (double)blocks;
 }
 
 /* Predicted relative time of a sequence, fitted to an H200: each Q block costs its rows, missing ones included, and as
