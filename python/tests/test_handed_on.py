@@ -228,7 +228,7 @@ WRONG_TYPES: list[tuple[dict[str, Any], str]] = [
     ({"window_size": (-1, -1)}, "'window_size': here it is window"),
     ({"device": 5}, "'device': the call runs on the device of the arrays"),
     ({"casual": True}, r"'casual': did you mean causal\?"),
-    ({"block": 4}, "'block': it takes causal, scale, window, softcap, sinks, seqlens_k, "),
+    ({"tile": 4}, "'tile': it takes causal, scale, window, softcap, sinks, seqlens_k, "),
 ]
 
 
