@@ -19,9 +19,6 @@ CTAS, BINS, TILES, TILE_WORDS, WIDTH, HEIGHT = 8, 256, 7, 512, 72, 15
 SIZES = (1, 2, 4, 8)
 
 
-# ---- what the kernels compute ----------------------------------------------------------------------------------------
-
-
 def scrambled(x: Array) -> Array:
     x = x.astype(np.uint32)
     x = (x ^ x >> 16) * np.uint32(0x7FEB352D)
@@ -127,8 +124,6 @@ def test_a_box_for_two_ctas(tmp_path: Path) -> None:
     assert (np.fromfile(tmp_path / "out.bin", np.uint32) == np.tile(np.arange(64), 2)).all()
 
 
-# ---- what the checks find --------------------------------------------------------------------------------------------
-
 # enum broken of clusters.cu: the kernel, the class of the first finding, and what its message says.
 BROKEN = {
     1: ("multicast", "race", ["cp.async.bulk.shared::cluster", "ld.shared.u32"]),
@@ -152,8 +147,6 @@ def test_findings_depend_on_the_seed_only() -> None:
         one, four = (run("multicast", 2, "--schedule", seed, "--threads", n, broken=1).stderr for n in (1, 4))
         assert one == four and "race" in one
 
-
-# ---- the launch ------------------------------------------------------------------------------------------------------
 
 SPECIALS = [
     *(f"%{name}.{axis}" for name in ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid") for axis in "xyz"),
@@ -235,8 +228,6 @@ barrier.cluster.wait;
     done = ptxrun(ptx, "--grid", 8, "--block", 1, "--arg", "out:u32:8", "--print", 0)
     assert done.returncode == 0 and done.stdout.splitlines()[1].split() == ["0:", *"12305674"], done.stderr
 
-
-# ---- clusters that tell each other -----------------------------------------------------------------------------------
 
 # The first CTA waits for a flag in global memory that the second sets.
 FLAG = """.reg .b32 %rank, %x;

@@ -190,8 +190,6 @@ def run_c(body: str, folder: Path, ptx: str, *linked: str, **environment: str) -
     )
 
 
-# ---- the runtime library ----
-
 # The output of nvcc for a kernel and a variable, by hand: a fatbin is PTX here, as image.c takes it, too.
 RUNTIME = r"""
 #include <cuda_runtime_api.h>

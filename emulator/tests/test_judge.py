@@ -297,9 +297,6 @@ def test_no_recording_crashes_a_replay(seed: int, tmp_path: Path) -> None:
         assert replay(hostile, "--steps", "10000")[0] in (0, 3, 4, 5, 6)
 
 
-# ---- the jail --------------------------------------------------------------------------------------------------------
-
-
 def in_jail(folder: Path, program: str, *options: str) -> tuple[int, dict[str, Any]]:
     """Exit status and report of a Python program in the jail; the test is skipped where the system has none."""
     (folder / "work").mkdir(exist_ok=True)

@@ -105,8 +105,6 @@ def test_a_store_needs_only_the_rows_that_the_tensor_has(rows: int, tmp_path: Pa
     assert ("uninitialised-shared at" in done.stderr) == (rows == 1) and done.returncode == (rows == 1), done.stderr
 
 
-# ---- pixels: cuTensorMapEncodeIm2col ---------------------------------------------------------------------------------
-
 PIXELS = """.version 8.6
 .target sm_90a
 .address_size 64

@@ -20,8 +20,6 @@ from analysis.ladder.headers import GRADIENTS, load_attention, load_backward
 Array = npt.NDArray[Any]
 UNWRITTEN = 7  # of O and of log-sum-exp
 
-# ---- the parameters, as common/ has them -----------------------------------------------------------------------------
-
 _TYPES: dict[str, Any] = {"int64_t": ctypes.c_int64, "int32_t": ctypes.c_int32, "float": ctypes.c_float}
 
 

@@ -152,9 +152,6 @@ def test_long_emulation_is_announced_once(package: Recorded, monkeypatch: pytest
     package.call._plans.clear()
 
 
-# ---- wrong arguments -------------------------------------------------------------------------------------------------
-
-
 def swapped(array: Any) -> Any:
     return array.astype(array.dtype.newbyteorder())
 
@@ -344,9 +341,6 @@ def test_a_size_that_int32_does_not_hold_is_refused(package: Recorded) -> None:
         package.attention(*producers[:3], out=producers[3])
 
 
-# ---- PyTorch, fake ------------------------------------------------------------------------------------------------
-
-
 def test_torch_tensors_run_where_they_lie(package: Recorded, torch: Any) -> None:
     q, k, v = (Tensor(shape, "bfloat16", "cuda:1") for shape in (SHAPE, KV_SHAPE, KV_SHAPE))
     o, lse = package.attention(q, k, v, return_lse=True)
@@ -432,9 +426,6 @@ def test_tensors_that_lie_apart(package: Recorded, torch: Any, devices: tuple[st
         package.attention(*(Tensor(SHAPE, device=device) for device in devices))
 
 
-# ---- DLPack, fake -------------------------------------------------------------------------------------------------
-
-
 def producers(package: Recorded, **options: Any) -> list[Producer]:
     return [Producer(package.dlpack, SHAPE, 0x7F0000000000 + (i << 20), **options) for i in range(4)]
 
@@ -515,9 +506,6 @@ def test_a_consumed_capsule_is_refused(package: Recorded) -> None:
 
     with pytest.raises(ValueError, match=r"__dlpack__ of q returned .*, which is not an unconsumed DLPack capsule"):
         package.attention(*[Consumed(package.dlpack, SHAPE)] * 3)
-
-
-# ---- what there is ---------------------------------------------------------------------------------------------------
 
 
 def test_versions_of_the_library(package: Recorded) -> None:

@@ -204,9 +204,6 @@ def test_one_sample_counts_for_all_and_pages_need_no_power_of_two() -> None:
     assert agrees(attention_with_cache(q, *pages, keys, table, causal=True), reference(q, *whole, True)[0])
 
 
-# ---- several lengths, caches, windows, sinks and soft caps: as the package computes them of NumPy arrays -------------
-
-
 def served() -> tuple[list[Any], Any]:
     """q, k and v [2, 24 and 40, heads, 64] in fp16, NaN past the keys in use; and their numbers."""
     random, keys = np.random.default_rng(2), np.array([33, 7], np.int32)
@@ -275,9 +272,6 @@ def test_packed_queries_over_pages() -> None:
         return_lse=True,
     )
     assert same(found, expected)
-
-
-# ---- e4m3: as the package computes it of NumPy arrays ----------------------------------------------------------------
 
 
 def in_e4m3() -> tuple[dict[str, Any], dict[str, Any]]:
@@ -351,7 +345,6 @@ def test_what_is_wrong_of_e4m3_is_named() -> None:
             jax.block_until_ready(attention_e4m3(**(given | options)))
 
 
-# ---- K and V alone in e4m3: as the package computes them of NumPy arrays, which test_ragged_e4m3.py and
 # test_e4m3_cache.py compare with float64 ------------------------------------------------------------------------------
 
 

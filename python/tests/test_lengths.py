@@ -257,8 +257,7 @@ def test_many_caches(case: Case, page_rows: int, new: int, deterministic: Any) -
     check_cache(case, RNG(2), page_rows, new, deterministic=deterministic)
 
 
-# ---- the sizes that FlashAttention-3's test_flash_attn.py tries ------------------------------------------------------
-
+# Sizes that FlashAttention-3's test_flash_attn.py tries.
 PACKED = [(1, 1), (1, 3), (2, 1), (511, 1), (3, 513), (64, 128), (113, 203), (128, 217), (108, 256), (799, 3)]
 CACHE_SIZES = [(1, 128), (1, 339), (3, 1024), (64, 800), (64, 256), (3, 799), (128, 128)]
 
@@ -277,9 +276,6 @@ def test_caches_of_these_sizes(rows: int, keys: int, page_rows: int) -> None:
     rng = RNG(6)
     q, k, v = ([sequence(rng, n, heads, 64) for n in (size, size)] for size, heads in ((rows, 2), (keys, 1), (keys, 1)))
     check_cache(Case(q, k, v, {"causal": True}), rng, page_rows, 0)
-
-
-# ---- the bits of a sequence ------------------------------------------------------------------------------------------
 
 
 def decoded(q: Any, k: Any, v: Any, keys: Any, page_rows: int) -> tuple[Any, Any]:
@@ -317,9 +313,6 @@ def test_bits_of_packed_sequences_do_not_depend_on_the_others() -> None:
     for b in range(3):
         alone, _ = check_varlen(Case(q[b : b + 1], k[b : b + 1], v[b : b + 1], options), deterministic="batch")
         assert (alone.view(np.uint16) == o[cu[b] : cu[b + 1]].view(np.uint16)).all()
-
-
-# ---- what is refused -------------------------------------------------------------------------------------------------
 
 
 def arrays() -> dict[str, Any]:

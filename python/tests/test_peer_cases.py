@@ -80,8 +80,6 @@ def test_problems_of_other_libraries(case: Case) -> None:
     check(case)
 
 
-# ---- vLLM and SGLang: smaller, but with their heads, pages, windows and caps -----------------------------------------
-
 SIZES = (64, 96, 128, 192, 256)  # of heads that are never rejected
 
 

@@ -85,9 +85,6 @@ def test_heads_before_rows_need_no_copy() -> None:
     assert out.transpose(1, 2).is_contiguous()
 
 
-# ---- gradients -------------------------------------------------------------------------------------------------------
-
-
 def leaves(**sizes: Any) -> Any:
     return [tensor.requires_grad_() for tensor in tensors(**sizes)]
 
@@ -235,9 +232,6 @@ def test_the_operator_behind_pytorchs_own_has_our_arguments() -> None:
     named = [one.name for one in schema.arguments if one.kwarg_only]
     assert named in (options, [*options, *later])
     assert len(schema.returns) == 5  # out, log-sum-exp, seed, offset, debug mask
-
-
-# ---- several lengths and caches --------------------------------------------------------------------------------------
 
 
 def varlen(d_head: int = 64) -> Any:

@@ -221,10 +221,7 @@ def test_it_hands_the_rest_back(package: Recorded, made: Any, registration: Any)
     query, key, value = heads_first()
     calls = package.last.calls
     odd = Tensor((2, 4, 5, 64), "float32", "cuda:1")
-    for arrays, options in (
-        ((query, key, value), {"return_debug_mask": True}),
-        ((odd, odd, odd), {}),
-    ):
+    for arrays, options in (((query, key, value), {"return_debug_mask": True}), ((odd, odd, odd), {})):
         assert registration.forward("keys", *arrays, **options, scale=0.5) == "PyTorch's own"
         name, key_, keyset, given, last = made.torch.originals.pop()
         wanted = {"dropout_p": 0.0, "is_causal": False, "return_debug_mask": False} | options

@@ -399,9 +399,6 @@ def test_a_model_trains_as_with_eager_attention(name: str, padded: bool, tokens:
     assert ours == pytest.approx(theirs, rel=5e-3) and ours[2] < ours[0]
 
 
-# ---- masks with a value for each query and key, and other sizes of heads ---------------------------------------------
-
-
 @torch.no_grad()
 def test_masks_of_the_callers_agree_with_sdpa(model: Any, tokens: Any) -> None:
     """A prefix that all tokens see, as bool and as numbers."""

@@ -97,8 +97,6 @@ def test_a_new_advisory_fails_and_one_that_went_does_not() -> None:
     assert judge(advisories="C7508+C7510", accepted=accepted) == ["advisories: new: C7508"]
 
 
-# ---- figures of the loops and of the rest ----------------------------------------------------------------------------
-
 FENCE = Instruction(0, "", "MEMBAR.SC.GPU", "", Control.of_word(5 << 105 | 7 << 110 | 7 << 113))
 
 
@@ -172,9 +170,6 @@ def test_the_source_is_what_stands_below_the_header_block() -> None:
     other_header = replace(version, source=version.source.replace(" * predict   ", " * predict   another ", 1))
     assert other_header.source != version.source
     assert gate.source_hash(other_header) == gate.source_hash(version)
-
-
-# ---- a checkout of its own -------------------------------------------------------------------------------------------
 
 
 def build(folder: Path, sed: tuple[str, str] | None = None, few_registers: bool = False) -> None:
@@ -345,9 +340,6 @@ def test_a_version_that_is_not_built_is_refused(checkout: Path, capsys: pytest.C
     (checkout / "build/v01/sm_90.cubin").unlink()
     assert main(["gate"]) == 2
     assert "run `make v01 ARCHS=90`" in capsys.readouterr().err
-
-
-# ---- the repository's own build --------------------------------------------------------------------------------------
 
 
 def own_archs() -> list[str]:

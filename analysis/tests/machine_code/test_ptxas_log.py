@@ -79,9 +79,6 @@ def test_demangle_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert "c++filt" in capsys.readouterr().err
 
 
-# ---- other programs' names, colors, time stamps, nvlink -------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "dressed",
     [

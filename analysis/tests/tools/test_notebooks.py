@@ -108,9 +108,6 @@ def test_a_failing_cell_is_an_error(tmp_path: Path) -> None:
         notebooks.execute(written(tmp_path, "1 / 0"))
 
 
-# ---- the command, on a notebook whose run is made up -----------------------------------------------------------------
-
-
 def output(kind: str, **content: Any) -> dict[str, Any]:
     return {"output_type": kind, **content}
 

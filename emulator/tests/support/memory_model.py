@@ -59,9 +59,6 @@ def words_of(program: Program) -> list[str]:
     return sorted({step.word for thread in program for step in thread if step.word})
 
 
-# ---- the axioms: PTX ISA, "Memory Consistency Model" -----------------------------------------------------------------
-
-
 def closure(pairs: Pairs) -> Pairs:
     found = set(pairs)
     while True:
