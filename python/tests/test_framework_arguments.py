@@ -130,7 +130,7 @@ CASES: dict[str, tuple[Function, dict[str, Any], dict[str, str]]] = {
     "flash_attn_varlen_func, pages": (
         fa.flash_attn_varlen_func,
         PACKED | PAGED | {"seqused_k": LENGTHS},
-        {"q": "axis 0", "block_table": "axis 1"},
+        {"q": "axis 0", "v": "axis 3", "block_table": "axis 1"},
     ),
     "flash_attn_varlen_kvpacked_func": (
         fa.flash_attn_varlen_kvpacked_func,
@@ -155,13 +155,13 @@ CASES: dict[str, tuple[Function, dict[str, Any], dict[str, str]]] = {
     "flash_attn_with_kvcache, pages": (
         fa.flash_attn_with_kvcache,
         {"q": Q, "k_cache": PAGES, "v_cache": PAGES, "cache_seqlens": LENGTHS, "block_table": TABLE},
-        {"q": "axis 1", "block_table": "axis 1"},
+        {"q": "axis 1", "v_cache": "axis 3", "block_table": "axis 1"},
     ),
     "flash_attn_with_kvcache, packed": (
         fa.flash_attn_with_kvcache,
         {"q": ROWS, "k_cache": PAGES, "v_cache": PAGES, "cache_seqlens": LENGTHS, "page_table": TABLE}
         | {"cu_seqlens_q": STARTS, "max_seqlen_q": 3},
-        {"q": "axis 0", "page_table": "axis 1"},
+        {"q": "axis 0", "v_cache": "axis 3", "page_table": "axis 1"},
     ),
 }
 
