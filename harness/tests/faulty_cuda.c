@@ -56,7 +56,6 @@
 #include "harness/half.h"
 
 #include <dlfcn.h>
-#include <elf.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -412,30 +411,11 @@ static int is_captured(CUstream stream) {
 
 /* ---- modules ---- */
 
-/* Load the PTX that a cubin of the library was made from: the one in build/ that has its first kernel. */
-CUresult cuModuleLoadData(CUmodule *module, const void *image);
-static CUresult load_ptx_of(const char *cubin, CUmodule *real) {
-    static const char *const names[] = {"wgmma", "mma_sync", "decode", "backward", "fp8"};
-    static char ptx[1 << 25], path[100];
-    const Elf64_Ehdr *const header = (const Elf64_Ehdr *)(const void *)cubin;
-    const char *const symbol = memmem(cubin, header->e_shoff, "_Z1", 3);
-    for (size_t i = 0; i < sizeof names / sizeof *names && symbol; i++) {
-        snprintf(path, sizeof path, "build/attention.%s/attention.%s.ptx", names[i], names[i]);
-        FILE *const file = fopen(path, "r");
-        if (!file) continue;
-        ptx[fread(ptx, 1, sizeof ptx - 1, file)] = 0;
-        fclose(file);
-        if (strstr(ptx, symbol)) return REAL(cuModuleLoadData)(real, ptx);
-    }
-    return 209; /* CUDA_ERROR_NO_BINARY_FOR_GPU */
-}
-
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     TRY(cuModuleLoadData);
     if (unsafe()) return 900; /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
     CUmodule real = NULL;
     CUresult status = strcmp(image, "made up") ? REAL(cuModuleLoadData)(&real, image) : 0;
-    if (status == 209) status = load_ptx_of(image, &real);
     if (status) return status;
     pthread_mutex_lock(&lock);
     made.modules++;
