@@ -119,7 +119,7 @@ def test_a_number_is_the_scale_of_all_heads() -> None:
         (
             {"k": np.zeros((27, 1, 64), BYTES), "v": np.zeros((27, 1, 64), BYTES), "q": np.zeros((7, 4, 64), np.half)},
             NotImplementedError,
-            "d_head 64: must be 128 for an e4m3 cache",
+            "d_head 64: must be 128 for a cache of e4m3 or int8",
         ),
     ],
 )
