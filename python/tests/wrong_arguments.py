@@ -20,7 +20,7 @@ ERRORS: tuple[type[Exception], ...] = (TypeError, ValueError, NotImplementedErro
 NO_ARGUMENT: list[Any] = ["text", b"x", [1.5, object()], {}, object(), 3 + 4j]
 # An error about these may name the axis or the other argument that does not fit.
 TENSORS = ("q", "k", "v", "k_cache", "v_cache", "k_new", "v_new", "query", "key", "value", "qkv", "kv", "num_heads_q")
-AXES = ("heads", "d_head", "batch of", "queries")
+AXES = ("heads", "d_head", "d_head_v", "batch of", "queries")
 
 
 def shown(value: Any) -> tuple[str, ...]:
