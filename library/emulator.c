@@ -120,11 +120,11 @@ static emu_launch launch_with(int entry, const launch_shape *shape, const struct
                         .param_bytes = block->size};
 }
 
-static fl_status run(emu_device *device, const struct choice *choice, const extended_args *extended,
+static fl_status run(emu_device *device, const struct choice *choice, const struct call *call,
                      struct failure *failure) {
     const struct kernel_config *const config = &choice->instance->config;
-    extended_args stacked = *extended;
-    serving_stack_heads(config, &stacked);
+    extended_args stacked = call->args;
+    serving_stack_heads(config, &call->problem, &stacked);
     const union kernel_args first = serving_kernel_args(config, &stacked);
     const attention_args *const args = &first.attention;
     const launch_shape shape = launch_of(config, args, MULTIPROCESSORS);
@@ -153,7 +153,7 @@ fl_status emulator_forward(struct fl_library *library, const struct choice *choi
         args->O = (void *)(uintptr_t)made.tensors[TENSOR_O];
         args->LSE = (float *)(uintptr_t)made.lse;
         args->tickets = config_has(&choice->instance->config, TICKETS) ? (int32_t *)(uintptr_t)made.tickets : NULL;
-        status = run(device, choice, &packed.args, failure);
+        status = run(device, choice, &packed, failure);
     }
     if (!status) {
         call_unpack(call, emu_host_bytes(device, made.tensors[TENSOR_O]));

@@ -641,7 +641,7 @@ static fl_status launch(struct fl_library *library, const struct plan *plan, con
     args->O = call->tensors.o;
     args->LSE = call->tensors.lse;
     serving_pass_arrays(&call->tensors, &extended);
-    serving_stack_heads(plan->config, &extended);
+    serving_stack_heads(plan->config, &call->problem, &extended);
     if (config_has(plan->config, TICKETS)) {
         const fl_status status = find_tickets(library, plan, call, stream, &args->tickets, failure);
         if (status) return status;

@@ -515,14 +515,13 @@ static void stack_strides(tensor_strides *strides, int32_t group) {
     strides->head *= group;
 }
 
-void serving_stack_heads(const struct kernel_config *config, extended_args *args) {
-    serving_args *const serving = &args->serving;
-    attention_args *const attention = &serving->attention;
+void serving_stack_heads(const struct kernel_config *config, const fl_problem *problem, extended_args *args) {
+    /* All other arrays depend on the head or the query, and so do a window and dropout. */
+    enum { STACKED = FL_CU_SEQLENS_K | FL_SEQLENS_K | FL_BLOCK_TABLE | FL_BIAS };
+    attention_args *const attention = &args->serving.attention;
     const int32_t group = attention->heads / attention->KV_heads;
-    const bool has_window = serving->window_left >= 0 || serving->window_right >= 0;
     if (!config_has(config, EXTENDED) || config_has(config, PACKED_HEADS) || group == 1 || attention->seq_q != 1 ||
-        has_window || serving->Q_offsets || serving->Q_lengths || serving->sinks || args->alibi_slopes ||
-        args->max_logits || args->keep_from)
+        problem->arrays & ~(uint32_t)STACKED || problem->windowed || problem->dropout_p > 0)
         return;
     stack_strides(&attention->Q_strides, group);
     stack_strides(&attention->O_strides, group);

@@ -54,8 +54,8 @@ void serving_set_array(fl_tensors *tensors, int i, uint64_t address);
 void serving_pass_arrays(const fl_tensors *tensors, extended_args *args);
 
 /* With one query in each sequence the heads of a group attend to the same keys: make them rows of one head, for kernels
- * that pack no heads. */
-void serving_stack_heads(const struct kernel_config *config, extended_args *args);
+ * that pack no heads, unless something else in the problem depends on the head. */
+void serving_stack_heads(const struct kernel_config *config, const fl_problem *problem, extended_args *args);
 
 /* The first parameter of a kernel with that configuration. */
 union kernel_args serving_kernel_args(const struct kernel_config *config, const extended_args *args);

@@ -187,14 +187,16 @@ def test_dropout_and_the_largest_scores(d_head: int, p: float, causal: bool, ker
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize(("d_head", "causal"), [(64, False), (128, True), (256, True)])
-def test_block_masks(d_head: int, causal: bool, kernel: str) -> None:
+@pytest.mark.parametrize(
+    ("d_head", "causal", "rows"), [(64, False, 300), (128, True, 300), (256, True, 300), (64, True, 1)]
+)
+def test_block_masks(d_head: int, causal: bool, rows: int, kernel: str) -> None:
     """Blocks that are hidden, that have a bias and that need none; rows without keys."""
     rng = RNG()
-    q, k, v = tensors(rng, 2, 300, 900, (4, 2), d_head)
-    kinds = rng.integers(0, 3, (2, 4, 3, 8)).astype(np.uint8)
+    q, k, v = tensors(rng, 2, rows, 900, (4, 2), d_head)
+    kinds = rng.integers(0, 3, (2, 4, -(-rows // 128), 8)).astype(np.uint8)
     kinds[0, 0] = kinds[1, 1, 0] = 0
-    of_scores = kinds.repeat(128, 2).repeat(128, 3)[:, :, :300, :900]
+    of_scores = kinds.repeat(128, 2).repeat(128, 3)[:, :, :rows, :900]
     bias = np.where(of_scores == 1, made(rng, of_scores.shape, "float16"), np.float16(0))
     for added, results in ((bias, {"return_max_logits": True}), (None, {})):
         options = {"causal": causal, "return_lse": True, "version": kernel, **results}
