@@ -171,7 +171,8 @@ static bool inputs_at_hand(const struct session *session, const struct problem *
            made->cache_int8 == problem->cache_int8 && made->dist == problem->dist && made->seed == problem->seed &&
            made->lse == problem->lse && made->d_head == problem->d_head &&
            problem_elements(problem, TENSOR_Q) <= problem_elements(made, TENSOR_Q) &&
-           problem_elements(problem, TENSOR_K) <= problem_elements(made, TENSOR_K);
+           problem_elements(problem, TENSOR_K) <= problem_elements(made, TENSOR_K) &&
+           problem_elements(problem, TENSOR_V) <= problem_elements(made, TENSOR_V);
 }
 
 /* Memory of a backward problem: inputs, gradients, the statistics of each query row, and all of it again in the
