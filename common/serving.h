@@ -98,8 +98,9 @@ static_assert(sizeof(extended_args) == 512, "tensor maps follow it without paddi
 /* No query of the block attends to a key of it, some may, or a bias changes no score of it. */
 enum block_kind { BLOCK_HIDDEN, BLOCK_PARTIAL, BLOCK_FULL };
 
-/* What a kernel adds to two numbers of 15 bits, in the halves of a word, so that the top bit of each half says whether
- * the weight is kept. Numbers have the bits 8 to 14 and 0 to 6: the probability is rounded to a multiple of 2^-14. */
+/* A word that a kernel adds to another one, whose halves hold the random numbers of two weights. It carries into the
+ * top bit of a half if that weight is kept. A number is in bits 8 to 14 and 0 to 6 of its half, so the probability is
+ * rounded to a multiple of 2^-14. */
 static inline uint32_t dropout_keep_from(double probability) {
     const int rounded = (int)(probability * 16384 + 0.5);
     const uint32_t drop = (uint32_t)(rounded < 1 ? 1 : rounded > 16383 ? 16383 : rounded);

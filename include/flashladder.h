@@ -177,7 +177,7 @@ typedef struct fl_problem {
     int32_t mask_queries, mask_keys; /* since FL_ABI 10, with FL_BLOCK_MASK: the queries and keys of a block, powers of
                                         two from 128 on */
     fl_strides block_mask; /* with FL_BLOCK_MASK: of sequences, rows of blocks and heads; 0 or positive, 0 repeats
-                              the blocks. Those of a row are contiguous */
+                              the blocks. The blocks of a row are contiguous */
 } fl_problem;
 
 /* Addresses of a call. Q and O hold batch x seq_q x heads rows, K and V batch x seq_k x kv_heads rows; O must not

@@ -277,7 +277,7 @@ def with_max_logits(q: Any, sequences: int, arrays: dict[str, Any], options: Opt
 
 
 def returned(made: Any, lse: Any, arrays: dict[str, Any], options: Options) -> Any:
-    """What a function returns: the result alone, or a tuple of it and what else is wanted."""
+    """The return value of a call: the result, in a tuple if log-sum-exp or the largest scores are requested."""
     if options.return_max_logits:
         return (made, lse, arrays["max_logits"]) if options.return_lse else (made, arrays["max_logits"])
     return (made, lse) if options.return_lse else made

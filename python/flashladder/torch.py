@@ -10,12 +10,11 @@ tensors in host memory. Autograd has its gradients:
 
     attention(q, k, v, causal=True).sum().backward()
 
-So has attention_varlen, and log-sum-exp; windows, soft caps, used lengths and sinks have gradients, too. Kernels
-compute them where d_head is 64, 128 or 256. Smaller sizes of heads, and other ones of v, are padded with zeros for
-the kernel, in copies. PyTorch's operations compose the gradients of larger
-sizes, and with biases and ALiBi slopes, slowly. Caches have none: call these under torch.no_grad(). torch.func.grad,
-vjp and vmap transform attention without these features; forward mode (jvp) is refused. Under torch.autocast fp32
-tensors are cast, as PyTorch's own attention does.
+So have attention_varlen and the log-sum-exp, and so have windows, soft caps, used lengths and sinks. Kernels compute
+gradients where d_head is 64, 128 or 256; smaller heads, and v of another size, are padded with zeros in copies. Larger
+heads, biases, ALiBi slopes and dropout get gradients from operations of PyTorch, which are slow. Caches have none: call
+these under torch.no_grad(). torch.func.grad, vjp and vmap transform attention without these features; forward mode
+(jvp) is an error. Under torch.autocast fp32 tensors are cast, as PyTorch's own attention does.
 
     flashladder.torch.register()
     torch.nn.attention.activate_flash_attention_impl("flashladder")     # PyTorch 2.11 and newer
