@@ -6,6 +6,7 @@
 #include <fenv.h>
 #include <math.h>
 #include <pthread.h>
+#include <string.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
@@ -45,6 +46,27 @@ static void results(fl_library *library) {
     problem.layout = LAYOUT_BHSD;
     right(library, "attention/mma_sync", problem, "attention/mma_sync, heads before positions");
     right(library, NULL, problem_of(1, 1, 5, 40, 256), "d_head 256");
+}
+
+/* Dropout: the seed and the offset are fields, or an array instead of them. */
+static void seeds(fl_library *library) {
+    static const int64_t states[][2] = {{5, 1LL << 40}, {5, 1LL << 40}, {6, 1LL << 40}, {5, 2LL << 40}};
+    enum { CALLS = 4, IN_ARRAY = 1 };
+    struct attention calls[CALLS];
+    bool same[CALLS];
+    for (int i = 0; i < CALLS; i++) {
+        attention_new(&calls[i], problem_of(1, 1, 16, 64, 64));
+        fl_problem *const asked = &calls[i].asked;
+        asked->dropout_p = 0.5F;
+        if (i == IN_ARRAY)
+            asked->arrays |= FL_RNG_STATE, calls[i].tensors.rng_state = states[i];
+        else
+            asked->rng_seed = states[i][0], asked->rng_offset = states[i][1];
+        ok(!fl_forward(library, asked, &calls[i].tensors, NULL), "dropout %d: %s", i, fl_error());
+        same[i] = !memcmp(calls[0].tensors.o, calls[i].tensors.o, 16 * 64 * 2);
+    }
+    ok(same[IN_ARRAY] && !same[2] && !same[3], "seed and offset decide which weights are dropped");
+    for (int i = 0; i < CALLS; i++) attention_free(&calls[i]);
 }
 
 /* Makes this thread round up and, where C has words for it, take subnormal numbers for 0, as threads of XLA do. */
@@ -359,6 +381,7 @@ int main(void) {
     description(library);
     eight_threads(library);
     results(library);
+    seeds(library);
     arithmetic_of_the_caller(library);
     strides_of_the_host(library);
     nothing_to_do(library);
