@@ -113,14 +113,15 @@ static void mark_target(cta *m, const warp *w, const bulk_copy *copy) {
         emu_remote_issue(m, w, copy->lane, at, copy->shared, copy->bytes);
 }
 
-/* Check the bytes of a row that the tensor has; a store drops the others. */
+/* Check the bytes of a row that the tensor has; a store drops the others. A box that is stored begins in the tensor. */
 static void check_stored_row(cta *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *context) {
     enum { CHUNK = 16 };
     uint64_t address = 0;
     uint32_t first = 0;
     const uint32_t bytes = emu_bytes_inside(copy, at, &address, &first);
     for (uint32_t i = 0; i < bytes; i += CHUNK)
-        emu_check_async_source(m, context, copy->lane, swizzled(&copy->map.info, shared + i), CHUNK);
+        emu_check_async_source(m, context, copy->lane, swizzled(&copy->map.info, shared + i),
+                               bytes - i < CHUNK ? bytes - i : CHUNK);
 }
 
 void emu_on_bulk_issue(cta *m, warp *w, const bulk_copy *copy) {

@@ -96,12 +96,12 @@ ret;
 """
 
 
-@pytest.mark.parametrize("rows", [1, 2])
-def test_a_store_needs_only_the_rows_that_the_tensor_has(rows: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rows", "columns"), [(1, 16), (2, 16), (2, 14)])
+def test_a_store_needs_only_the_rows_and_columns_that_the_tensor_has(rows: int, columns: int, tmp_path: Path) -> None:
     """The tensor has two of the four rows of the box, each of 32 bytes."""
-    words = "\n".join(f"st.shared.b32 [tile+{i}], %c;" for i in range(0, 32 * rows, 4))
-    (tmp_path / "k.ptx").write_text(STORE.replace("ROWS", words))
-    done = ptxrun(tmp_path / "k.ptx", "--block", 1, "--arg", "tmap:16x2/32:16x4:none:buf:u16:32")
+    words = [f"st.shared.b32 [tile+{32 * row + i}], %c;" for row in range(rows) for i in range(0, 2 * columns, 4)]
+    (tmp_path / "k.ptx").write_text(STORE.replace("ROWS", "\n".join(words)))
+    done = ptxrun(tmp_path / "k.ptx", "--block", 1, "--arg", f"tmap:{columns}x2/32:16x4:none:buf:u16:32")
     assert ("uninitialised-shared at" in done.stderr) == (rows == 1) and done.returncode == (rows == 1), done.stderr
 
 
