@@ -30,9 +30,6 @@ SAMPLE = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "stamp_clocks")
 LAUNCHES = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "mma_peak", "mma_peak", "mma_peak", *SAMPLE, *SAMPLE)
 
 
-# ---- bad usage -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -108,9 +105,6 @@ def test_host_memory_holds_every_copy(options: str, copies: int, driver: str) ->
     assert done.returncode == 3 and "needs 0.00 GB of host memory" in done.stderr
 
 
-# ---- what needs no back end ------------------------------------------------------------------------------------------
-
-
 def test_help_version_list() -> None:
     helped = run("--help")
     assert run("-h").stdout == helped.stdout and run("-h").returncode == 0
@@ -177,9 +171,6 @@ def test_a_record_tells_whether_the_tree_was_changed(tmp_path: Path, dirty: bool
     for text in (said("--info"), said("--backend", "emu", *SMALL, "--no-check", "--quiet", "--json", "-")):
         record = json.loads(text)
         assert record["revision"] == "abc1234" and record["dirty"] is dirty
-
-
-# ---- the emulator ----------------------------------------------------------------------------------------------------
 
 
 def test_auto_without_a_gpu_says_so_and_runs_on_the_emulator() -> None:
@@ -455,9 +446,6 @@ def test_findings_are_1_without_a_check_too(tmp_path: Path) -> None:
         assert "race" in getattr(done, stream) and "in any order" not in done.stdout
 
 
-# ---- a GPU, as far as a made-up driver goes --------------------------------------------------------------------------
-
-
 def test_right_and_timed(driver: str) -> None:
     done = on_fake(driver, "", "--config", "all", "--json", "-")
     assert done.returncode == 0 and not done.stderr
@@ -625,9 +613,6 @@ def test_old_driver(tmp_path: Path) -> None:
     assert done.returncode == 77 and "has no cuGetErrorName" in done.stderr and "CUDA 12" in done.stderr
 
 
-# ---- the page about measuring ----------------------------------------------------------------------------------------
-
-
 def test_the_schema_names_every_field_of_a_record(driver: str) -> None:
     """Check a record with timing and one with counters; other commands write the remaining fields."""
     named = {field.path for field in FIELDS}
@@ -671,9 +656,6 @@ def test_the_page_about_trouble_quotes_the_messages(driver: str, how: str | None
     patterns = [".*".join(re.escape(part.strip()) for part in quote.split("`")[1].split("…")) for quote in quotes]
     lines = [line.removeprefix("v01: ") for line in done.stderr.splitlines() if line.startswith(("v01: ", "No GPU: "))]
     assert lines and any(re.match(pattern, lines[-1]) for pattern in patterns), lines
-
-
-# ---- dumps -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not (ROOT / "bin/dump/v01").exists(), reason="bin/dump/v01 is not built: make DUMP=1 v01")

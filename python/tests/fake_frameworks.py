@@ -116,8 +116,6 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(steps)
 
 
-# ---- a producer of DLPack capsules -----------------------------------------------------------------------------------
-
 _api = ctypes.pythonapi
 _new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(("PyCapsule_New", _api))
 _valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
@@ -171,9 +169,6 @@ class Producer:
         self.asked.append(asked)
         self.alive += 1
         return _new(ctypes.addressof(self._managed), self._name, ctypes.cast(self._destructor, ctypes.c_void_p))
-
-
-# ---- PyTorch ---------------------------------------------------------------------------------------------------------
 
 
 class Stream:
@@ -409,9 +404,6 @@ def fake_torch() -> Any:
     return torch
 
 
-# ---- JAX -------------------------------------------------------------------------------------------------------------
-
-
 class Array(np.ndarray[Any, Any]):
     """jax.Array, with the memory of NumPy's."""
 
@@ -477,9 +469,6 @@ def fake_jax() -> Any:
     return jax
 
 
-# ---- transformers ----------------------------------------------------------------------------------------------------
-
-
 def fake_transformers() -> Any:
     """A module with what flashladder.transformers uses: `attention` and `masks` hold what is registered."""
     transformers: Any = ModuleType("transformers")
@@ -494,9 +483,6 @@ def fake_transformers() -> Any:
     transformers.modeling_utils = modeling
     transformers.masking_utils = ModuleType("transformers.masking_utils")
     return transformers
-
-
-# ---- CuPy ------------------------------------------------------------------------------------------------------------
 
 
 class CupyArray:

@@ -26,6 +26,10 @@ def page(name: str) -> str:
     return " ".join(read_text(root() / name).split())
 
 
+def recorded(name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(read_text(root() / "logs" / name).splitlines()))
+
+
 def span(values: Sequence[float]) -> str:
     return f"{min(values):.2f} to {max(values):.2f}"
 
@@ -151,7 +155,7 @@ def test_the_readme_states_what_one_step_removes_and_how_fast_gradients_are() ->
 
 def times_of_decode(cache: str = "") -> list[str]:
     """Time of attention/decode_mma_sync divided by that of attention/decode, for each case with that type of cache."""
-    rows = csv.DictReader(read_text(root() / "logs/general/decode_mma_sync.h200.csv").splitlines())
+    rows = recorded("general/decode_mma_sync.h200.csv")
     times = [(row["case"], float(row["decode_mma_sync us"]), float(row["decode us"])) for row in rows]
     return [str(ours / hopper) for case, ours, hopper in times if case.startswith(cache)]
 
@@ -160,7 +164,7 @@ def test_the_readme_states_where_kernels_for_every_gpu_are_slow() -> None:
     """The limits name the missed targets of Ampere's kernels: the lowest and the highest ratio of the records."""
     varlen = [
         row["ratio"]
-        for row in csv.DictReader(read_text(root() / "logs/general/sm80.h200.csv").splitlines())
+        for row in recorded("general/sm80.h200.csv")
         if row["case"].startswith("varlen ") and "causal=False" in row["case"] and row["subject"] == "mma_sync"
     ]
     text = page("README.md")
@@ -173,7 +177,7 @@ def test_the_page_of_gpus_states_what_the_record_holds() -> None:
     text = page("docs/your-gpu.md")
     found: dict[tuple[str, str, str], list[str]] = {}
     reads: list[float] = []
-    for row in csv.DictReader(read_text(root() / "logs/general/sm80.h200.csv").splitlines()):
+    for row in recorded("general/sm80.h200.csv"):
         kind, d_head, rest = row["case"].split(" ", 2)
         if row["subject"] == "mma_sync":
             found.setdefault((kind, d_head, rest.rpartition("causal=")[2]), []).append(row["ratio"])
@@ -195,3 +199,31 @@ def test_the_page_of_gpus_states_what_the_record_holds() -> None:
     by_cache = times_of_decode("bf16"), times_of_decode("e4m3")
     halves, bytes_of_cache = (" to ".join(ends(times)) for times in by_cache)
     assert f"[{halves} × its time]" in text and f"and {bytes_of_cache} × with an e4m3 cache" in text
+
+
+def test_the_page_of_gradients_states_what_features_cost() -> None:
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for row in recorded("backward/mma_sync_features.h200.csv"):
+        _, d_head, kind, *_ = row["case"].split(" ")
+        kind = kind if kind in ("varlen", "window") else "plain"
+        found.setdefault((d_head, row["subject"], kind), []).append(row["ratio"])
+
+    def ratios(d_head: str, subject: str, *kinds: str) -> str:
+        return "–".join(ends([one for kind in kinds for one in found[d_head, subject, kind]]))
+
+    text, each = page("kernels/backward/README.md"), ("plain", "varlen", "window")
+    for d_head in ("d128", "d64", "d256"):
+        cells = [ratios(d_head, "mma_sync", kind) for kind in ("varlen", "window")]
+        cells += [ratios(d_head, subject, *each) for subject in ("mma_sync in order", "fa2 in order")]
+        assert f"| {d_head[1:]} | {' | '.join(cells)} |" in text
+
+
+def test_the_page_of_general_attention_states_the_speed_of_other_rows() -> None:
+    rows = [
+        row for row in recorded("general/sizes_of_v.h200.csv") if row["d_head"] == "192" and row["subject"] != "flex"
+    ]
+    for causal, words in (("0", "reaches {} to {}, {} × cuDNN"), ("1", "causal {} to {}, {} ×")):
+        ours, theirs = ([r for r in rows[at::2] if r["causal"] == causal] for at in (0, 1))
+        ratios = [float(slow["us"]) / float(fast["us"]) for fast, slow in zip(ours, theirs, strict=True)]
+        speeds = sorted(int(row["tflops"]) for row in ours)
+        assert words.format(speeds[0], speeds[-1], span(ratios)) in page("docs/general-attention.md")
