@@ -16,7 +16,10 @@
 #include "numbers.h"
 #include "tensor_memory.h"
 
+#include <stdio.h>
+
 enum { MOST_ROWS = 128, MOST_COLUMNS = 256, MOST_K = 128, MOST_SCALES = 6, ROW_BYTES = 64, STEP = 16 };
+#define NARROW_NAMES "0 (e4m3), 1 (e5m2), 3 (e2m3), 4 (e3m2) or 5 (e2m1)"
 enum { LEAST_TOP = -133 }; /* exponent that the unit of bf16 and tf32 follows where all terms are below it */
 
 /* ---- the descriptor of an instruction ---- */
@@ -62,22 +65,72 @@ tensor_product emu_tensor_product(const tensor_job *job) {
     return p;
 }
 
-const char *emu_tensor_product_error(const tensor_product *p) {
+/* Values of the fields of an instruction descriptor, by kind: PTX ISA, "Instruction descriptor". */
+static const struct {
+    uint8_t operands, sums; /* one bit for each type */
+    const char *operand_names, *sum_names;
+    uint32_t unused; /* bits of no field */
+} fields_of[] = {
+    [KIND_F16] = {0x03, 0x03, "0 (f16) or 1 (bf16)", "0 (f16) or 1 (f32)", 0x20800048},
+    [KIND_TF32] = {0x04, 0x02, "2 (tf32)", "1 (f32)", 0x20800048},
+    [KIND_F8F6F4] = {0x3b, 0x03, NARROW_NAMES, "0 (f16) or 1 (f32)", 0x20800048},
+    [KIND_I8] = {0x03, 0x04, "0 (u8) or 1 (s8)", "2 (s32)", 0x20806040},
+    [KIND_MXF8F6F4] = {0x3b, 0x02, NARROW_NAMES, "f32", 0x8700004b},
+    [KIND_MXF4] = {0x02, 0x02, "1 (e2m1)", "f32", 0x0701904b},
+    [KIND_MXF4NVF4] = {0x02, 0x02, "1 (e2m1)", "f32", 0x0701904b},
+};
+
+/* M and N that do not exist; NULL if they do. */
+static const char *shape_error(const tensor_product *p, bool scaled) {
     if (p->stationary) {
         if (p->m != 32 && p->m != 64 && p->m != 128) return "with .ws M is 32, 64 or 128";
-        if (p->zero_columns >> 56) return "and a mask that shifts columns, which is not supported";
         return p->n == 64 || p->n == 128 || p->n == 256 ? NULL : "with .ws N is 64, 128 or 256";
     }
     if (p->pair && p->m != 128 && p->m != 256) return "with .cta_group::2 M is 128 or 256";
     if (!p->pair && p->m != 64 && p->m != 128) return "with .cta_group::1 M is 64 or 128";
+    if (!p->pair && p->m != 128 && scaled) return "with .block_scale and .cta_group::1 M is 128";
     /* CuTe allows 128 rows as few columns as 64, and its example 93 multiplies so. */
     const bool fine = !p->pair && !p->sparse && p->kind <= KIND_F8F6F4, bytes = p->kind == KIND_I8 && !p->pair;
     const uint32_t unit = p->m == 64 || fine || (bytes && p->n == 8) ? 8 : 16;
     if (p->n < unit || p->n > 256 || p->n % unit)
         return unit == 8 ? "N is a multiple of 8 up to 256" : "N is a multiple of 16 up to 256";
-    if (p->k == 192) return "and K = 96, which a sparse A does not have";
-    if (p->d_format > 2) return "and a type of D that does not exist";
     return NULL;
+}
+
+/* Scales of another type than those of the kind, or that begin within a word where none do. */
+static const char *scale_error(const tensor_product *p, uint32_t scales) {
+    if (!p->ue8m0 && (p->kind != KIND_MXF4NVF4 || scales == 2))
+        return "bit 23 is 0, for scales in ue4m3, which need .kind::mxf4nvf4 with four in a row";
+    if (p->k == 96 || scales == 1 || !((p->a_id | p->b_id) & (scales == 4 ? 3 : 1))) return NULL;
+    return scales == 4 ? "bits 4, 5, 29 and 30 are 0 for four scales in a row"
+                       : "bits 4 and 29 are 0 for two scales in a row, which begin at byte 0 or 2 of a word";
+}
+
+bool emu_tensor_product_error(const tensor_job *job, const tensor_product *p, char *out, size_t bytes) {
+    const unsigned detail = job->o->detail;
+    const bool scaled = detail & TENSOR_SCALED;
+    const uint32_t sparse = job->how >> 2 & 1;
+    const uint32_t shifts = scaled || p->stationary ? 0 : 3u << 30; /* the field that .ws has */
+    const uint32_t unused = job->how & (fields_of[p->kind].unused | shifts);
+    const char *error = shape_error(p, scaled);
+    if (!error && p->stationary && p->zero_columns >> 56) error = "a mask that shifts columns is not supported";
+    if (!error && p->k == 192) error = "bit 31 asks for K = 96, which a sparse A does not have";
+    if (!error && scaled) error = scale_error(p, job->o->vector);
+    if (!error && sparse != p->sparse)
+        error = sparse ? "bit 2 says that A is sparse, which needs tcgen05.mma.sp" : "bit 2 is 1 for tcgen05.mma.sp";
+    if (error)
+        snprintf(out, bytes, "%s", error);
+    else if (unused)
+        snprintf(out, bytes, "bits 0x%x must be 0 for this kind", unused);
+    else if (!(fields_of[p->kind].operands >> p->a_format & 1) || !(fields_of[p->kind].operands >> p->b_format & 1))
+        snprintf(out, bytes, "A has type %u and B type %u, and the types of this kind are %s", p->a_format, p->b_format,
+                 fields_of[p->kind].operand_names);
+    else if (!(fields_of[p->kind].sums >> p->d_format & 1))
+        snprintf(out, bytes, "D has type %u, and the types of this kind are %s", p->d_format,
+                 fields_of[p->kind].sum_names);
+    else
+        return false;
+    return true;
 }
 
 /* ---- where matrices are ---- */

@@ -8,6 +8,7 @@
 #include "tensor_memory.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- issue ---- */
@@ -54,6 +55,55 @@ static bool check_region(cta *m, const cta *at, const warp *w, const tensor_job 
     return true;
 }
 
+/* PTX ISA, "Shared memory descriptor": bits 46 to 48 are 1, which a descriptor of wgmma does not have. */
+static bool check_descriptor(cta *m, const warp *w, const tensor_job *job, const char *name, uint64_t descriptor) {
+    const uint64_t unused = 3ull << 14 | 3ull << 30 | 0xffull << 53, version = descriptor >> 46 & 7;
+    const unsigned swizzle = (unsigned)(descriptor >> 61);
+    char error[160];
+    if (descriptor & unused)
+        snprintf(error, sizeof error,
+                 "its bits 0x%" PRIx64 " belong to no field; addresses and offsets are (value & 0x3ffff) >> 4",
+                 descriptor & unused);
+    else if (version != 1)
+        snprintf(error, sizeof error, "its bits 46 to 48 are %" PRIu64 ", and tcgen05 needs 1 there", version);
+    else if (swizzle % 2 && swizzle != 1)
+        snprintf(error, sizeof error,
+                 "its bits 61 to 63 are %u; swizzles are 0 (none), 1 (128 bytes by 32), 2 (128), 4 (64) and 6 (32)",
+                 swizzle);
+    else
+        return true;
+    emu_report(m, EMU_TMEM_MISUSE, UINT32_MAX, w, job->lane, -1, 0, "The descriptor of %s is 0x%" PRIx64 ": %s.", name,
+               descriptor, error);
+    return false;
+}
+
+/* The lane at which an operand in tensor memory begins is a multiple of `unit` up to `last`: all of its lanes exist. */
+static bool check_lane(cta *m, const warp *w, const tensor_job *job, const char *name, uint32_t address, uint32_t unit,
+                       uint32_t last) {
+    const uint32_t lane = tensor_lane(address) % TENSOR_LANES;
+    if (lane <= last && lane % unit == 0) return true;
+    char rule[48] = "lane 0";
+    if (last) snprintf(rule, sizeof rule, "a multiple of %u lanes up to %u", unit, last);
+    emu_report(m, EMU_TMEM_MISUSE, UINT32_MAX, w, job->lane, -1, address,
+               "The address of %s is 0x%x, lane %u of tensor memory: it must be in %s.", name, address, lane, rule);
+    return false;
+}
+
+static bool check_operands(cta *m, const warp *w, const tensor_job *job) {
+    const unsigned detail = job->o->detail;
+    if (job->o->kind == OP_TENSOR_SHIFT) return check_lane(m, w, job, "the rows", job->d, LANES, TENSOR_LANES - LANES);
+    if (job->o->kind == OP_TENSOR_COPY) {
+        const bool four = job->o->vector == COPY_4X256;
+        return check_descriptor(m, w, job, "the source", job->b) &&
+               (four || check_lane(m, w, job, "the copy", job->d, 1, 0));
+    }
+    const tensor_product p = emu_tensor_product(job);
+    const uint32_t last = p.rows == 64 && emu_tensor_parts(&p) == 1 ? 16 : 0; /* 64 rows take 16 lanes of each 32 */
+    if (!check_lane(m, w, job, "D", job->d, 16, last) || !check_descriptor(m, w, job, "B", job->b)) return false;
+    return detail & TENSOR_A_THERE ? check_lane(m, w, job, "A", job->a_there, 16, last)
+                                   : check_descriptor(m, w, job, "A", job->a);
+}
+
 static bool check_chunks(cta *m, const cta *at, const warp *w, const tensor_job *job, bool of_a) {
     uint32_t addresses[MOST_TENSOR_CHUNKS];
     const uint32_t count = emu_tensor_chunks(job, of_a, addresses);
@@ -74,6 +124,7 @@ static bool check_chunks(cta *m, const cta *at, const warp *w, const tensor_job 
 static bool check_job(cta *m, const warp *w, const tensor_job *job) {
     tensor_region regions[MOST_TENSOR_REGIONS];
     const uint32_t count = emu_tensor_regions(job, regions);
+    if (!check_operands(m, w, job)) return false;
     for (uint32_t which = 0; which <= is_pair_job(job); which++) {
         const cta *at = cta_of_job(m, job, which);
         for (uint32_t i = 0; i < count; i++)
@@ -111,10 +162,10 @@ void emu_exec_tensor_mma(cta *m, warp *w, const op *o, uint32_t mask) {
         for (int i = 0; at < o->sources; i++) job->lanes_off[i] = slot32(w, o->r[at++])[lane];
         job->adds = adds >> lane & 1;
         const tensor_product p = emu_tensor_product(job);
-        const char *error = emu_tensor_product_error(&p);
-        if (error) {
+        char error[160];
+        if (emu_tensor_product_error(job, &p, error, sizeof error)) {
             emu_report(m, EMU_TMEM_MISUSE, UINT32_MAX, w, lane, -1, job->how,
-                       "The instruction descriptor 0x%x says M = %u and N = %u: %s.", job->how, p.m, p.n, error);
+                       "The instruction descriptor is 0x%x, with M = %u and N = %u: %s.", job->how, p.m, p.n, error);
             drop_last(m->tensor);
             continue;
         }

@@ -191,9 +191,13 @@ static bool check_access(cta *m, const warp *w, const op *o, uint32_t *at) {
     const bool stores = o->kind == OP_TENSOR_STORE, packed = o->detail & TENSOR_PACKED;
     const uint32_t rows = (o->detail & 7) == SHAPE_32X32 ? 32 : 16, slab = 32 * ((uint32_t)w->index % 4);
     const uint32_t lane = tensor_lane(*at), address = (slab + lane % 32) << 16 | tensor_column(*at);
-    const bool fits = lane % 32 + rows <= 32, names_first = lane < 32 && !m->launch->strict_tcgen05;
+    const bool fits = lane % rows == 0, names_first = lane < 32 && !m->launch->strict_tcgen05;
     const char *name = stores ? "tcgen05.st" : "tcgen05.ld";
-    if (!fits || (lane % TENSOR_LANES / 32 != slab / 32 && !names_first))
+    if (!fits)
+        emu_report(m, EMU_TMEM_MISUSE, UINT32_MAX, w, 0, -1, *at,
+                   "%s begins at lane %u of tensor memory: with this shape it begins at a multiple of %u lanes.", name,
+                   lane, rows);
+    else if (lane % TENSOR_LANES / 32 != slab / 32 && !names_first)
         emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, 0, -1, *at,
                    "%s of warp %d touches lanes %u to %u of tensor memory: that warp reaches lanes %u to %u.", name,
                    w->index, lane, lane + rows - 1, slab, slab + 31);
@@ -217,8 +221,23 @@ static bool check_access(cta *m, const warp *w, const op *o, uint32_t *at) {
     return true;
 }
 
+/* The address that the lanes give. All must give the same: the instruction counts the lanes itself. */
+static uint32_t address_of(cta *m, const warp *w, uint16_t slot, uint32_t mask) {
+    const uint32_t *values = slot32(w, slot), first = values[first_lane(mask)];
+    for (; mask; mask &= mask - 1) {
+        const int lane = first_lane(mask);
+        if (values[lane] == first) continue;
+        emu_report(m, EMU_TMEM_MISUSE, UINT32_MAX, w, lane, -1, first,
+                   "Lanes of the warp give different addresses in tensor memory: 0x%x and, in lane %d, 0x%x.\n"
+                   "Each lane must give that of the warp: the instruction itself goes to the row of each lane.",
+                   first, lane, values[lane]);
+        break;
+    }
+    return first;
+}
+
 void emu_exec_tensor_load(cta *m, warp *w, const op *o, uint32_t mask) {
-    uint32_t address = slot32(w, o->r[o->dests])[first_lane(mask)];
+    uint32_t address = address_of(m, w, o->r[o->dests], mask);
     const bool packed = o->detail & TENSOR_PACKED;
     if (!check_access(m, w, o, &address)) return;
     for (uint32_t k = 0; k < o->vector; k++) {
@@ -235,7 +254,7 @@ void emu_exec_tensor_load(cta *m, warp *w, const op *o, uint32_t mask) {
 }
 
 void emu_exec_tensor_store(cta *m, warp *w, const op *o, uint32_t mask) {
-    uint32_t address = slot32(w, o->r[0])[first_lane(mask)];
+    uint32_t address = address_of(m, w, o->r[0], mask);
     const bool packed = o->detail & TENSOR_PACKED;
     if (!check_access(m, w, o, &address)) return;
     for (uint32_t k = 0; k < o->vector; k++) {

@@ -79,8 +79,8 @@ typedef struct tensor_product {
 } tensor_product;
 
 tensor_product emu_tensor_product(const tensor_job *job);
-/* Why there is no such product, or NULL. */
-const char *emu_tensor_product_error(const tensor_product *p);
+/* Write why there is no such product, and return true; false if there is one. */
+bool emu_tensor_product_error(const tensor_job *job, const tensor_product *p, char *out, size_t bytes);
 /* Position of element (row, n) of D in a CTA, relative to the address of D. */
 void emu_tensor_position(const tensor_product *p, uint32_t row, uint32_t n, uint32_t *lane, uint32_t *column);
 /* Number of parts of D in one CTA, one below the other, each with some of the columns: 1 unless rows are few. */

@@ -42,6 +42,7 @@ typedef struct decoder {
     awaited *awaiting;
     size_t branch_count, branch_capacity, awaiting_count, awaiting_capacity;
     uint16_t constants[1024]; /* hash of constant registers, to share them */
+    int group, group_line;    /* .cta_group of the first tcgen05 that has one, 0: none, and its line */
     uint32_t reserved;        /* address of the memory that is kept for the driver; 0 where nothing asks for it */
 } decoder;
 

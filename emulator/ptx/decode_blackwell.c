@@ -30,7 +30,12 @@ static uint16_t tensor_address(decoder *dec, const operand *from) {
 }
 
 static uint8_t pair_of(decoder *dec, const form_match *match) {
-    if (!emu_chose(match, "cta_group::2")) return 0;
+    const int group = emu_chose(match, "cta_group::2") ? 2 : 1;
+    if (!dec->group) dec->group = group, dec->group_line = dec->in->line;
+    if (group != dec->group)
+        emu_refuse(dec, "this is .cta_group::%d and line %d .cta_group::%d: all tcgen05 of a kernel have the same one",
+                   group, dec->group_line, dec->group);
+    if (group == 1) return 0;
     dec->code->uses_cluster = true;
     return TENSOR_PAIR;
 }
