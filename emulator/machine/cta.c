@@ -353,6 +353,8 @@ quiet emu_progress_of(const cluster *c) {
 }
 
 void emu_end_cluster(crew *c, cluster *ended) {
+    for (uint32_t i = 0; i < ended->count; i++)
+        if (ended->ctas[i].checks && !emu_has_faulted(ended)) emu_land_last_commits(&ended->ctas[i]);
     for (uint32_t i = 0; i < ended->count; i++) {
         cta *m = &ended->ctas[i];
         if (m->checks && m->bulk_count && !emu_has_faulted(ended)) emu_check_no_bulk_left(m);

@@ -533,6 +533,8 @@ bool emu_land_next_tensor(cta *m);
 void emu_describe_tensor(const cta *m, const warp *w, char *out, size_t bytes);
 /* Report what still runs or is allocated as the CTA ends. */
 void emu_check_tensor_exit(cta *m);
+/* At the end of a cluster, for the checks: commits that no warp has waited for. */
+void emu_land_last_commits(cta *m);
 
 /* async.c */
 /* Let the copies land that an arrive of this warp waits for, and do the oldest arrive; false when there is none. */

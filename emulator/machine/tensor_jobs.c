@@ -296,10 +296,11 @@ static void shift(const cta *at, const tensor_job *job) {
             *tensor_word(at->tensor, lane, column + c) = *tensor_word(at->tensor, lane - 1, column + c);
 }
 
-static void arrive(cta *m, const tensor_job *job) {
+/* after_all: all CTAs of the cluster have ended, and the arrival shows what it would complete in another order. */
+static void arrive(cta *m, const tensor_job *job, bool after_all) {
     for (uint32_t rest = job->ranks; rest; rest &= rest - 1) {
         cta *at = &m->cluster->ctas[first_lane(rest)];
-        mbarrier *bar = at->ended ? NULL : emu_find_mbarrier(at, job->mbarrier);
+        mbarrier *bar = at->ended && !after_all ? NULL : emu_find_mbarrier(at, job->mbarrier);
         if (!bar) continue;
         if (!bar->pending) {
             emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, &m->warps[job->warp], job->lane, -1, bar->address,
@@ -320,7 +321,7 @@ static void do_job(cta *m, const tensor_job *job) {
     m->here = job->o->instruction;
     m->changes++;
     if (job->o->kind == OP_TENSOR_COMMIT) {
-        arrive(m, job);
+        arrive(m, job, false);
     } else {
         if (job->o->kind == OP_TENSOR_MMA) emu_tensor_multiply(m, job);
         for (uint32_t which = 0; which <= is_pair_job(job) && job->o->kind != OP_TENSOR_MMA; which++) {
@@ -413,4 +414,13 @@ bool emu_land_next_tensor(cta *m) {
     }
     if (needed != few) free(needed);
     return true;
+}
+
+void emu_land_last_commits(cta *m) {
+    for (size_t i = 0; m->tensor && i < m->tensor->job_count; i++) {
+        const tensor_job *job = &m->tensor->jobs[i];
+        if (job->o->kind != OP_TENSOR_COMMIT) continue;
+        m->here = job->o->instruction;
+        arrive(m, job, true);
+    }
 }

@@ -753,6 +753,7 @@ FAULTS: dict[str, tuple[dict[str, str], str, str]] = {  # what is changed, the c
     "used after it was freed": ({"LOADS": DEALLOC + "\n" + loads(8), "DEALLOC": ""}, "out-of-bounds", "was freed"),
     "no wait": ({"WAIT": ""}, "tmem-in-flight", "may still write it"),
     "no commit": ({"COMMIT": "", "WAIT": ""}, "tmem-in-flight", "may still be at work"),
+    "committed twice": ({"COMMIT": COMMIT + "\n" + COMMIT}, "phase-overrun", "phase 1 completes before it"),
     "N of 0": ({str(F16): str(F16 - (2 << 17))}, "tmem-misuse", "N is a multiple of 8"),
     "N of 24 with scales": (scaled(1 << 17), "tmem-misuse", "N is a multiple of 16"),
     "64 rows with scales": (scaled(-(4 << 24)), "tmem-misuse", "with .block_scale and .cta_group::1 M is 128"),
