@@ -31,29 +31,10 @@ from vectors.tensor_boxes import PROGRAMS
 from vectors.wgmma_shapes import products, program
 
 GROUPS = (
-    integer_cases,
-    logic_cases,
-    compare_cases,
-    convert_cases,
-    float_cases,
-    set_cases,
-    narrow_cases,
-    data_cases,
-    atomic_cases,
-    cell_cases,
-    hint_cases,
-    shuffle_cases,
-    vote_cases,
-    matrix_cases,
-    mma_cases,
-    table_cases,
-    copy_cases,
-    flow_cases,
-    hopper_cases,
-    cluster_cases,
-    blackwell_cases,
-    geforce_cases,
-)
+    integer_cases, logic_cases, compare_cases, convert_cases, float_cases, set_cases, narrow_cases, data_cases,
+    atomic_cases, cell_cases, hint_cases, shuffle_cases, vote_cases, matrix_cases, mma_cases, table_cases, copy_cases,
+    flow_cases, hopper_cases, cluster_cases, blackwell_cases, geforce_cases,
+)  # fmt: skip
 # Cases of ld.global.nc read what their own kernel wrote, which is a race that test_findings.py looks for.
 OPTIONS = {cluster_cases: ("--cluster", 2), data_cases: ("--checks", "off"), hint_cases: ("--checks", "off")}
 

@@ -22,32 +22,17 @@ NAMES = {
 }
 # Sizes on x86-64. A struct grows only at its end, with FL_ABI.
 SIZES = {
-    "fl_strides": 24,
-    "fl_problem": 320,
-    "fl_tensors": 176,
-    "fl_gradients": 128,
-    "fl_support": 1600,
-    "fl_kernel_info": 1184,
-    "fl_description": 536,
-    "fl_device_info": 160,
-}
+    "fl_strides": 24, "fl_problem": 320, "fl_tensors": 176, "fl_gradients": 128, "fl_support": 1600,
+    "fl_kernel_info": 1184, "fl_description": 536, "fl_device_info": 160,
+}  # fmt: skip
 # Fields that an FL_ABI added: where the struct of callers of the one before ends. Nothing here ever changes.
 SINCE = {
-    "fl_support, kernel": 1568,
-    "fl_kernel_info, kernel": 1152,
-    "fl_problem, arrays": 168,
-    "fl_tensors, cu_seqlens_q": 56,
-    "fl_tensors, k_scales": 104,
-    "fl_problem, q_dtype": 216,
-    "fl_tensors, q_scales": 120,
-    "fl_problem, scale_keys": 224,
-    "fl_tensors, o_scales": 128,
-    "fl_gradients, dsinks": 120,
-    "fl_problem, bias_dtype": 232,
-    "fl_tensors, bias": 136,
-    "fl_problem, dropout_p": 264,
-    "fl_tensors, max_logits": 152,
-}
+    "fl_support, kernel": 1568, "fl_kernel_info, kernel": 1152, "fl_problem, arrays": 168,
+    "fl_tensors, cu_seqlens_q": 56, "fl_tensors, k_scales": 104, "fl_problem, q_dtype": 216,
+    "fl_tensors, q_scales": 120, "fl_problem, scale_keys": 224, "fl_tensors, o_scales": 128,
+    "fl_gradients, dsinks": 120, "fl_problem, bias_dtype": 232, "fl_tensors, bias": 136,
+    "fl_problem, dropout_p": 264, "fl_tensors, max_logits": 152,
+}  # fmt: skip
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="make lib has not run")
 
@@ -92,13 +77,8 @@ def test_an_installed_library_is_found_by_its_pc_file(tmp_path: Path) -> None:
 
 def test_libc_is_all_that_it_needs() -> None:
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-d", LIBRARY))
-    assert {name.split(".")[0] for name in needed} <= {
-        "libc",
-        "libm",
-        "libdl",
-        "libpthread",
-        "ld-linux-x86-64",
-    }  # all of glibc
+    glibc = {"libc", "libm", "libdl", "libpthread", "ld-linux-x86-64"}
+    assert {name.split(".")[0] for name in needed} <= glibc
 
 
 def test_it_needs_no_new_glibc() -> None:

@@ -50,17 +50,9 @@ def test_packed_sequences_windows_caps_and_sinks(d_head: int, d_v: int, kernel: 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize(
     ("d_head", "d_v", "page_rows"),
-    [
-        (40, 40, 16),
-        (72, 72, 32),
-        (80, 80, 256),
-        (160, 160, 16),
-        (200, 200, 64),
-        (192, 128, 16),
-        (64, 160, 64),
-        (512, 512, 16),
-    ],
-)
+    [(40, 40, 16), (72, 72, 32), (80, 80, 256), (160, 160, 16), (200, 200, 64),
+     (192, 128, 16), (64, 160, 64), (512, 512, 16)],
+)  # fmt: skip
 def test_pages(d_head: int, d_v: int, page_rows: int, kernel: str) -> None:
     rng = RNG(d_head)
     options = {"causal": True, "softcap": 3.0 if page_rows == 32 else None}

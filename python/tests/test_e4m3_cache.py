@@ -20,14 +20,8 @@ def arrays(dtype: Any = torch.bfloat16, quantize: Any = flashladder.quantize_e4m
             for _ in range(2))  # fmt: skip
     (k_cache, k_scale), (v_cache, v_scale) = quantize(k), quantize(v + 1)
     lengths = torch.tensor(LENGTHS, dtype=torch.int32, device=DEVICE)
-    return {
-        "q": q,
-        "k_cache": k_cache,
-        "v_cache": v_cache,
-        "seqlens_k": lengths,
-        "k_scale": k_scale,
-        "v_scale": v_scale,
-    }
+    caches = {"k_cache": k_cache, "v_cache": v_cache, "k_scale": k_scale, "v_scale": v_scale}
+    return {"q": q, "seqlens_k": lengths, **caches}
 
 
 def right(given: dict[str, Any], out: Any, lse: Any) -> bool:

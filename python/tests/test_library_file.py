@@ -10,15 +10,10 @@ from fake_frameworks import ROOT, Recorded, compiled
 
 HEADER = ROOT / "include/flashladder.h"
 STRUCTS = {
-    "fl_strides": "Strides",
-    "fl_problem": "Problem",
-    "fl_tensors": "Tensors",
-    "fl_gradients": "Gradients",
-    "fl_support": "Support",
-    "fl_kernel_info": "KernelInfo",
-    "fl_description": "Description",
+    "fl_strides": "Strides", "fl_problem": "Problem", "fl_tensors": "Tensors", "fl_gradients": "Gradients",
+    "fl_support": "Support", "fl_kernel_info": "KernelInfo", "fl_description": "Description",
     "fl_device_info": "DeviceInfo",
-}
+}  # fmt: skip
 CONSTANTS = {
     "FL_ABI": "ABI", "FL_MAX_CONFIG": "MAX_CONFIG", "FL_MAX_TEXT": "MAX_TEXT", "FL_ERROR": "ERROR",
     "FL_INVALID": "INVALID", "FL_UNSUPPORTED": "UNSUPPORTED", "FL_UNAVAILABLE": "UNAVAILABLE", "FL_AUTO": "AUTO",

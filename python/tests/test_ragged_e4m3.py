@@ -85,17 +85,9 @@ def test_bits_do_not_depend_on_the_batch() -> None:
 def arguments() -> dict[str, Any]:
     case = some([(2, 20), (5, 7)])
     (k, _, k_scale), (v, _, v_scale) = in_bytes(case.k), in_bytes(case.v)
-    return {
-        "q": np.concatenate(case.q),
-        "k": np.concatenate(k),
-        "v": np.concatenate(v),
-        "cu_seqlens_q": cumulated(case.q),
-        "cu_seqlens_k": cumulated(case.k),
-        "max_seqlen_q": 5,
-        "max_seqlen_k": 20,
-        "k_scale": k_scale,
-        "v_scale": v_scale,
-    }
+    starts = {"cu_seqlens_q": cumulated(case.q), "cu_seqlens_k": cumulated(case.k)}
+    tensors = {name: np.concatenate(rows) for name, rows in (("q", case.q), ("k", k), ("v", v))}
+    return {**tensors, **starts, "max_seqlen_q": 5, "max_seqlen_k": 20, "k_scale": k_scale, "v_scale": v_scale}
 
 
 def test_a_number_is_the_scale_of_all_heads() -> None:

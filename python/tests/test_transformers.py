@@ -14,23 +14,15 @@ from flashladder.torch import register  # noqa: E402
 from flashladder.transformers import NAME  # noqa: E402
 
 WINDOW = 24
+SIZES = {"vocab_size": 64, "hidden_size": 128, "intermediate_size": 64, "num_hidden_layers": 2}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.fixture(scope="module")
 def model() -> Any:
     """One layer with a window that is longer than most prompts here."""
-    config = transformers.MistralConfig(
-        vocab_size=64,
-        hidden_size=128,
-        intermediate_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        sliding_window=WINDOW,
-        pad_token_id=0,
-        attn_implementation=NAME,
-    )
+    sizes = {**SIZES, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    config = transformers.MistralConfig(**sizes, sliding_window=WINDOW, pad_token_id=0, attn_implementation=NAME)
     torch.manual_seed(0)
     return transformers.MistralForCausalLM(config).eval().to(DEVICE, torch.bfloat16)
 
@@ -350,7 +342,6 @@ def test_training_with_dropout(model: Any, tokens: Any) -> None:
         model.eval()
 
 
-SIZES = {"vocab_size": 64, "hidden_size": 128, "intermediate_size": 64, "num_hidden_layers": 2}
 HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64}
 
 
