@@ -225,21 +225,23 @@ static xla_error *read_attributes(const xla_frame *frame, call *call) {
 
 enum { SCALES = FL_Q_SCALES | FL_K_SCALES | FL_V_SCALES | FL_O_SCALES };
 
-/* The bias [batch, heads, seq_q, seq_k], of which each size but the last may be 1: that row counts for all. */
-static xla_error *read_bias(const xla_frame *frame, int64_t i, call *call) {
-    const xla_buffer *const bias = tensor(&frame->arguments, i, DIMS);
+/* Set the strides of an array with these sizes, of which the first `free` may be 1: these elements count for all. */
+static bool broadcasts(const xla_buffer *array, const int64_t sizes[DIMS], int free, fl_strides *strides) {
+    int64_t last = 1, *const of_dim[] = {&strides->batch, &strides->head, &strides->seq, &last}, step = 1;
+    for (int d = DIMS - 1; d >= 0; d--) {
+        if (array->dims[d] != sizes[d] && (array->dims[d] != 1 || d >= free)) return false;
+        *of_dim[d] = array->dims[d] == 1 ? 0 : step;
+        step *= array->dims[d];
+    }
+    return true;
+}
+
+static xla_error *read_bias(const xla_frame *frame, const xla_buffer *bias, call *call) {
     fl_problem *const problem = &call->problem;
     const int64_t sizes[] = {problem->batch, problem->heads, problem->seq_q, problem->seq_k};
-    int64_t last = 1, *const strides[] = {&problem->bias.batch, &problem->bias.head, &problem->bias.seq, &last};
     const int dtype = problem->dtype == FL_FP16 ? XLA_F16 : XLA_BF16;
-    bool right = bias && (bias->type == XLA_PRED || bias->type == dtype || bias->type == XLA_F32);
-    int64_t step = 1;
-    for (int d = DIMS - 1; d >= 0 && right; d--) {
-        right = bias->dims[d] == sizes[d] || (bias->dims[d] == 1 && d < DIMS - 1);
-        *strides[d] = bias->dims[d] == 1 ? 0 : step;
-        step *= bias->dims[d];
-    }
-    if (!right)
+    if (!bias || (bias->type != XLA_PRED && bias->type != dtype && bias->type != XLA_F32) ||
+        !broadcasts(bias, sizes, DIMS - 1, &problem->bias))
         return error(frame, XLA_INVALID_ARGUMENT,
                      "bias must be bool, float32 or of the type of o, [batch or 1, heads or 1, seq_q or 1, "
                      "seq_k]");
@@ -250,29 +252,55 @@ static xla_error *read_bias(const xla_frame *frame, int64_t i, call *call) {
     return NULL;
 }
 
-/* The arrays after q, k and v, which the attribute `arrays` names. */
+static xla_error *read_block_mask(const xla_frame *frame, const xla_buffer *mask, call *call) {
+    fl_problem *const problem = &call->problem;
+    const int64_t of_rows = problem->mask_queries, of_keys = problem->mask_keys;
+    if (of_rows < 1 || of_keys < 1)
+        return error(frame, XLA_INVALID_ARGUMENT, "block_mask needs the attributes mask_queries and mask_keys (int32)");
+    const int64_t sizes[] = {problem->batch, problem->heads, (problem->seq_q + of_rows - 1) / of_rows,
+                             (problem->seq_k + of_keys - 1) / of_keys};
+    if (!mask || (mask->type != XLA_PRED && mask->type != XLA_U8) || !broadcasts(mask, sizes, 2, &problem->block_mask))
+        return error(frame, XLA_INVALID_ARGUMENT,
+                     "block_mask must be bool or uint8, [batch or 1, heads or 1, %lld blocks of queries, %lld blocks "
+                     "of keys]",
+                     (long long)sizes[2], (long long)sizes[3]);
+    call->tensors.block_mask = mask->data;
+    return NULL;
+}
+
+static xla_error *read_max_logits(const xla_frame *frame, call *call) {
+    const xla_buffer *const most = tensor(&frame->results, 2, 2);
+    if (!most || most->type != XLA_F32 || most->dims[0] != call->problem.batch || most->dims[1] != call->problem.heads)
+        return error(frame, XLA_INVALID_ARGUMENT, "max_logits, the third result, must be float32 [batch, heads]");
+    call->tensors.max_logits = most->data;
+    return NULL;
+}
+
+/* An array that is a list of numbers of 4 bytes: seed and offset are four. */
+static xla_error *read_list(const xla_frame *frame, int64_t at, int i, call *call) {
+    const int64_t elements = serving_array_bytes(&call->problem, i) / 4;
+    const bool table = 1 << i == FL_BLOCK_TABLE, floats = 1 << i & (FL_SINKS | SCALES | FL_ALIBI_SLOPES);
+    const xla_buffer *const array = tensor(&frame->arguments, at, table ? 2 : 1);
+    if (!array || array->type != (floats ? XLA_F32 : XLA_S32) ||
+        array->dims[0] * (table ? array->dims[1] : 1) != elements)
+        return error(frame, XLA_INVALID_ARGUMENT, "%s must be %s, %s%lld elements", serving_array_name(i),
+                     floats ? "float32" : "int32", table ? "[batch, pages of a sequence], " : "", (long long)elements);
+    serving_set_array(&call->tensors, i, (uint64_t)(uintptr_t)array->data);
+    return NULL;
+}
+
+/* The arrays after q, k and v, which the attribute `arrays` names, and the largest scores among the results. */
 static xla_error *read_arrays(const xla_frame *frame, call *call) {
     int64_t next = 3;
-    if (call->problem.arrays >= FL_MAX_LOGITS)
-        return error(frame, XLA_INVALID_ARGUMENT,
-                     "arrays 0x%x: must be less than 0x%x; XLA has no max_logits and dropout", call->problem.arrays,
-                     FL_MAX_LOGITS);
     for (int i = 0; i < N_ARRAYS; i++) {
         if (!(call->problem.arrays >> i & 1)) continue;
-        if (1 << i == FL_BIAS) {
-            xla_error *const wrong = read_bias(frame, next++, call);
-            if (wrong) return wrong;
-            continue;
-        }
-        const int64_t elements = serving_array_bytes(&call->problem, i) / 4;
-        const bool table = 1 << i == FL_BLOCK_TABLE, floats = 1 << i & (FL_SINKS | SCALES | FL_ALIBI_SLOPES);
-        const xla_buffer *const array = tensor(&frame->arguments, next++, table ? 2 : 1);
-        if (!array || array->type != (floats ? XLA_F32 : XLA_S32) ||
-            array->dims[0] * (table ? array->dims[1] : 1) != elements)
-            return error(frame, XLA_INVALID_ARGUMENT, "%s must be %s, %s%lld elements", serving_array_name(i),
-                         floats ? "float32" : "int32", table ? "[batch, pages of a sequence], " : "",
-                         (long long)elements);
-        serving_set_array(&call->tensors, i, (uint64_t)(uintptr_t)array->data);
+        const xla_buffer *const wide = tensor(&frame->arguments, next, DIMS);
+        xla_error *const wrong = 1 << i == FL_BIAS         ? read_bias(frame, wide, call)
+                                 : 1 << i == FL_BLOCK_MASK ? read_block_mask(frame, wide, call)
+                                 : 1 << i == FL_MAX_LOGITS ? read_max_logits(frame, call)
+                                                           : read_list(frame, next, i, call);
+        if (wrong) return wrong;
+        next += 1 << i != FL_MAX_LOGITS;
     }
     if (next == frame->arguments.count) return NULL;
     return error(frame, XLA_INVALID_ARGUMENT,
@@ -295,7 +323,9 @@ static xla_error *read_numbers(const xla_frame *frame, call *call) {
                    {"split_keys", &problem->split_keys, false},
                    {"sums", &problem->sums, true},
                    {"scale_keys", &problem->scale_keys, true},
-                   {"alibi_batch", &problem->alibi_batch, true}};
+                   {"alibi_batch", &problem->alibi_batch, true},
+                   {"mask_queries", &problem->mask_queries, true},
+                   {"mask_keys", &problem->mask_keys, true}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const int32_t *const given = scalar(frame, numbers[i].name, XLA_S32);
         if (!given && !numbers[i].optional)
@@ -303,11 +333,13 @@ static xla_error *read_numbers(const xla_frame *frame, call *call) {
         if (given) *numbers[i].value = *given;
     }
     const int32_t *const arrays = scalar(frame, "arrays", XLA_S32);
-    const float *const softcap = scalar(frame, "softcap", XLA_F32);
+    const float *const softcap = scalar(frame, "softcap", XLA_F32), *const dropout =
+                                                                        scalar(frame, "dropout_p", XLA_F32);
     if (!arrays || !softcap)
         return error(frame, XLA_INVALID_ARGUMENT, "the attributes arrays (int32) and softcap (float32) are required");
     problem->arrays = (uint32_t)*arrays;
     problem->softcap = *softcap;
+    if (dropout) problem->dropout_p = *dropout;
     return NULL;
 }
 

@@ -34,6 +34,7 @@ typedef enum xla_type {
     XLA_PRED = 1,
     XLA_S8 = 2,
     XLA_S32 = 4,
+    XLA_U8 = 6,
     XLA_F16 = 10,
     XLA_F32 = 11,
     XLA_BF16 = 16,
@@ -164,8 +165,9 @@ xla_error *fl_xla_ffi_backward_host(xla_frame *frame);
  * and o have 3 dimensions with FL_CU_SEQLENS_Q, and k and v are pages with FL_BLOCK_TABLE. Both results are there.
  * Attributes in addition to those above: arrays, seq_q, seq_k (read with FL_CU_SEQLENS_Q), windowed, window_left,
  * window_right, split_keys (all int32), softcap (float32). K and V may be float8_e4m3fn, and with them Q: then O is of
- * any type, and there may be the attributes sums and scale_keys (int32). Since FL_ABI 10 K and V may be int8. Since
- * FL_ABI 5. */
+ * any type, and there may be the attributes sums and scale_keys (int32). Since FL_ABI 5. Since FL_ABI 10 K and V may be
+ * int8, FL_MAX_LOGITS makes max_logits the third result, rng_state is int32 [4], and there may be the attributes
+ * dropout_p (float32), mask_queries and mask_keys (int32). */
 xla_error *fl_xla_ffi_serve(xla_frame *frame);
 xla_error *fl_xla_ffi_serve_host(xla_frame *frame);
 

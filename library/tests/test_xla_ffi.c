@@ -37,8 +37,8 @@ typedef struct call {
     float scale;
     xla_scalar scalars[2];
     xla_bytes names[3], version;
-    int kinds[3], attribute_kinds[3];
-    void *arguments[3], *results[2], *attributes[3];
+    int kinds[8], attribute_kinds[3];
+    void *arguments[8], *results[3], *attributes[3];
     xla_bytes *name_list[3];
     xla_frame frame;
 } call;
@@ -66,8 +66,8 @@ static call *new_call(void) {
                                      .data = data[i],
                                      .rank = i < 4 ? 4 : 3,
                                      .dims = dims[i]};
+    for (int i = 0; i < 8; i++) c->kinds[i] = XLA_BUFFER;
     for (int i = 0; i < 3; i++) {
-        c->kinds[i] = XLA_BUFFER;
         c->arguments[i] = &c->buffers[i];
         c->name_list[i] = &c->names[i];
     }
@@ -98,6 +98,12 @@ static call *new_call(void) {
                                    .names = c->name_list,
                                    .values = c->attributes}};
     return c;
+}
+
+/* Pass these arrays after q, k and v. */
+static void pass(call *c, xla_buffer *more, int count) {
+    for (int i = 0; i < count; i++) c->arguments[3 + i] = &more[i];
+    c->frame.arguments.count = 3 + count;
 }
 
 /* The call as fl_forward() takes it, up to what a test adds. */
@@ -225,12 +231,12 @@ static void test_gradients(void) {
     free(c);
 }
 
-/* The attributes of fl_xla_ffi_serve; the last two are of e4m3, and may be missing. */
-enum { NUMBERS = 7, OF_ALL = NUMBERS + 4, ATTRIBUTES = OF_ALL + 2 };
+/* The attributes of fl_xla_ffi_serve; the last five, of e4m3, dropout and block masks, may be missing. */
+enum { NUMBERS = 7, OF_ALL = NUMBERS + 4, ATTRIBUTES = OF_ALL + 5 };
 
 typedef struct attributes {
-    int32_t numbers[NUMBERS], sums, scale_keys; /* numbers: from `arrays` to `split_keys` */
-    float softcap;
+    int32_t numbers[NUMBERS], sums, scale_keys, mask_queries, mask_keys; /* numbers: from `arrays` to `split_keys` */
+    float softcap, dropout_p;
     xla_scalar scalars[ATTRIBUTES];
     xla_bytes names[ATTRIBUTES], *name_list[ATTRIBUTES];
     int kinds[ATTRIBUTES];
@@ -238,11 +244,12 @@ typedef struct attributes {
 } attributes;
 
 static void set_attributes(call *c, attributes *a, int count) {
-    static const char *const names[ATTRIBUTES] = {"arrays",       "seq_q",      "seq_k",     "windowed", "window_left",
-                                                  "window_right", "split_keys", "softcap",   "causal",   "scale",
-                                                  "version",      "sums",       "scale_keys"};
-    void *const pointers[] = {&a->softcap, &c->causal, &c->scale, &c->version, &a->sums, &a->scale_keys};
-    const int types[] = {XLA_F32, XLA_S32, XLA_F32, 0, XLA_S32, XLA_S32};
+    static const char *const names[ATTRIBUTES] = {
+        "arrays", "seq_q", "seq_k",   "windowed", "window_left", "window_right", "split_keys",   "softcap",
+        "causal", "scale", "version", "sums",     "scale_keys",  "dropout_p",    "mask_queries", "mask_keys"};
+    void *const pointers[] = {&a->softcap,    &c->causal,    &c->scale,        &c->version,  &a->sums,
+                              &a->scale_keys, &a->dropout_p, &a->mask_queries, &a->mask_keys};
+    const int types[] = {XLA_F32, XLA_S32, XLA_F32, 0, XLA_S32, XLA_S32, XLA_F32, XLA_S32, XLA_S32};
     for (int i = 0; i < ATTRIBUTES; i++) {
         const bool number = i < NUMBERS, string = i == OF_ALL - 1;
         a->scalars[i] = (xla_scalar){.type = number ? XLA_S32 : types[i - NUMBERS],
@@ -264,9 +271,7 @@ static void test_serving(void) {
     call *c = new_call();
     set_attributes(c, &attributes, OF_ALL);
     xla_buffer used = {.size = sizeof used, .type = XLA_S32, .data = &keys, .rank = 1, .dims = &one};
-    void *arguments[] = {&c->buffers[0], &c->buffers[1], &c->buffers[2], &used};
-    int buffers[] = {XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER};
-    c->frame.arguments = (xla_values){.size = sizeof(xla_values), .count = 4, .kinds = buffers, .values = arguments};
+    pass(c, &used, 1);
     ok(!fl_xla_ffi_serve_host(&c->frame), "a call with used keys and a window: %s", message);
     fl_problem problem = problem_of(c);
     fl_tensors tensors = tensors_of(c);
@@ -306,11 +311,9 @@ static void test_e4m3(void) {
     call *c = new_call();
     set_attributes(c, &attributes, ATTRIBUTES);
     for (int i = 0; i < 4; i++) c->buffers[i].type = i < 3 ? XLA_F8E4M3FN : XLA_BF16;
-    xla_buffer of_q = {.size = sizeof of_q, .type = XLA_F32, .data = q_scales, .rank = 1, .dims = &heads},
-               of_k = {.size = sizeof of_k, .type = XLA_F32, .data = k_scales, .rank = 1, .dims = &blocks};
-    void *arguments[] = {&c->buffers[0], &c->buffers[1], &c->buffers[2], &of_k, &of_q};
-    int kinds[] = {XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER};
-    c->frame.arguments = (xla_values){.size = sizeof(xla_values), .count = 5, .kinds = kinds, .values = arguments};
+    xla_buffer more[] = {{.type = XLA_F32, .data = k_scales, .rank = 1, .dims = &blocks},
+                         {.type = XLA_F32, .data = q_scales, .rank = 1, .dims = &heads}};
+    pass(c, more, 2);
     for (int i = 0; i < ROWS * HEADS * D; i++) c->q[i] &= 0x3f3f; /* no byte is NaN */
     for (int i = 0; i < KEYS * D; i++) c->k[i] &= 0x3f3f, c->v[i] &= 0x3f3f;
     ok(!fl_xla_ffi_serve_host(&c->frame), "a call in e4m3: %s", message);
@@ -349,9 +352,7 @@ static void test_e4m3_cache(void) {
                          {.type = XLA_S32, .data = table, .rank = 2, .dims = of_table},
                          {.type = XLA_F32, .data = &k_scale, .rank = 1, .dims = &one},
                          {.type = XLA_F32, .data = &v_scale, .rank = 1, .dims = &one}};
-    void *arguments[] = {&c->buffers[0], &c->buffers[1], &c->buffers[2], &more[0], &more[1], &more[2], &more[3]};
-    int kinds[] = {XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER};
-    c->frame.arguments = (xla_values){.size = sizeof(xla_values), .count = 7, .kinds = kinds, .values = arguments};
+    pass(c, more, 4);
     ok(!fl_xla_ffi_serve_host(&c->frame), "a cache of e4m3: %s", message);
     fl_problem problem = problem_of(c);
     fl_tensors tensors = tensors_of(c);
@@ -371,6 +372,42 @@ static void test_e4m3_cache(void) {
     rejects(fl_xla_ffi_serve_host, c, "float8_e4m3fn");
     c->buffers[3].type = c->buffers[2].type = XLA_F16;
     rejects(fl_xla_ffi_serve_host, c, "float8_e4m3fn");
+    free(c);
+}
+
+/* Dropout and a block mask that hides one head, with the largest scores as a third result. */
+static void test_extended(void) {
+    enum { BLOCK = 128 };
+    attributes attributes = {.numbers = {FL_MAX_LOGITS | FL_RNG_STATE | FL_BLOCK_MASK},
+                             .dropout_p = 0.25f,
+                             .mask_queries = BLOCK,
+                             .mask_keys = BLOCK};
+    int64_t state[] = {-3, (int64_t)1 << 40}, four = 4, of_blocks[] = {1, HEADS, 1, 1}, of_most[] = {1, HEADS};
+    uint8_t blocks[HEADS] = {1, 0};
+    float most[HEADS], right_most[HEADS];
+    call *c = new_call();
+    set_attributes(c, &attributes, ATTRIBUTES);
+    xla_buffer more[] = {{.type = XLA_S32, .data = state, .rank = 1, .dims = &four},
+                         {.type = XLA_U8, .data = blocks, .rank = 4, .dims = of_blocks},
+                         {.type = XLA_F32, .data = most, .rank = 2, .dims = of_most}};
+    pass(c, more, 2);
+    c->results[2] = &more[2], c->frame.results.count = 3;
+    ok(!fl_xla_ffi_serve_host(&c->frame), "dropout and a block mask: %s", message);
+    fl_problem problem = problem_of(c);
+    fl_tensors tensors = tensors_of(c);
+    problem.arrays = (uint32_t)attributes.numbers[0], problem.dropout_p = attributes.dropout_p;
+    problem.mask_queries = problem.mask_keys = BLOCK, problem.block_mask.head = 1;
+    tensors.rng_state = state, tensors.block_mask = blocks, tensors.max_logits = right_most;
+    same_as_forward(c, &problem, tensors);
+    ok(most[0] == right_most[0] && most[0] > 0 && most[1] == right_most[1] && most[1] < -1e38f, "the largest scores");
+    of_blocks[3] = 2;
+    rejects(fl_xla_ffi_serve_host, c, "block_mask must be bool or uint8");
+    attributes.mask_keys = 0;
+    rejects(fl_xla_ffi_serve_host, c, "block_mask needs the attributes mask_queries");
+    four = 2;
+    rejects(fl_xla_ffi_serve_host, c, "rng_state must be int32, 4 elements");
+    of_most[1] = 1;
+    rejects(fl_xla_ffi_serve_host, c, "max_logits, the third result, must be");
     free(c);
 }
 
@@ -456,6 +493,7 @@ int main(void) {
     test_serving();
     test_e4m3();
     test_e4m3_cache();
+    test_extended();
     test_end_of_version();
     test_errors();
     return tap_done();

@@ -313,6 +313,8 @@ def _state(like: Any, state: Any) -> Any:
         raise TypeError(f"rng_state is {state!r}: int64 [2] is needed, seed and offset, or two such integers")
     framework = framework_of("q", like)
     package = framework.package()
+    if type(framework) is JAX:
+        return package.array([one >> bits & 0xFFFFFFFF for one in state for bits in (0, 32)], dtype=package.uint32)
     make = package.tensor if type(framework) is Torch else package.array
     return make(state, dtype=package.int64, **framework.same_device(like))
 
@@ -399,6 +401,8 @@ def _new_plan(framework: Framework, call: Call) -> Plan:
     if paged and rows_k % PAGE_UNIT:
         raise ValueError(f"page_rows {rows_k}: pages of k, its second axis, must have a multiple of {PAGE_UNIT} rows")
     extra = {name: layout_of(framework, name, array) for name, array in arrays.items()}
+    if "rng_state" in extra and type(framework) is JAX:
+        extra["rng_state"] = framework.state(extra["rng_state"])
     batch = samples
     if is_packed:
         starts = extra["cu_seqlens_q"].shape

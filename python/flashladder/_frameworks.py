@@ -281,13 +281,18 @@ class JAX:
         return min(found, default=None)
 
     def run(self, call: Any, stream: Any) -> tuple[Any, Any]:
-        refused = {"max_logits": "return_max_logits", "rng_state": "dropout_p", "block_mask": "block_mask"}
-        for needed, name in refused.items():
-            if needed in call.arrays or getattr(call.options, name, False):
-                raise NotImplementedError(f"{name} is given, but arrays of JAX have none: leave it out")
         if call.out is not None or stream is not None:
             raise ValueError("out or stream is given, but JAX has immutable arrays and its own stream: leave them out")
         return JAX.in_xla(call)
+
+    def state(self, layout: Layout) -> Layout:
+        """The layout of seed and offset in int64, which JAX has only with jax_enable_x64."""
+        if (layout.dtype, layout.shape) not in (("int64", (2,)), ("int32", (2,)), ("uint32", (2,)), ("uint32", (4,))):
+            raise ValueError(
+                f"rng_state is {layout.dtype} of the shape {layout.shape}: int32, uint32 or int64 (2,) is needed, seed "
+                "and offset, or uint32 (4,), the low and the high word of both"
+            )
+        return layout._replace(shape=(2,), strides=(1,), dtype="int64")
 
     def view(self, array: Any, shape: tuple[int, ...], step: int) -> Any:
         return array.reshape(shape)

@@ -8,9 +8,12 @@ The functions are those of the package, without out, stream and new rows: arrays
 written with .at[].set() before. On a GPU the launch goes into XLA's stream, on the CPU the arrays are taken where they
 lie. No compiler of ours runs and nothing is copied. jax.vmap calls the kernel once for each element.
 
+rng_state of dropout is int32, uint32 or int64 [2], seed and offset, or uint32 [4], the low and the high word of both:
+JAX has int64 only with jax_enable_x64. jax.random.key_data(key) is one.
+
 jax.grad and jax.vjp differentiate attention and attention_varlen, and log-sum-exp, by q, k and v with d_head 64,
-128 and 256; lengths, windows, sinks, soft caps, biases and caches have no gradient, and an error says so. There is no
-forward mode.
+128 and 256; lengths, windows, sinks, soft caps, biases, dropout, block masks, the largest scores and caches have no
+gradient, and an error says so. There is no forward mode.
 
 deterministic=True asks for gradients with the same bits in every run. Arguments are checked when a call is traced; what
 no kernel computes, and wrong values, are refused when it runs: jax.errors.JaxRuntimeError.
@@ -52,17 +55,27 @@ for (_target, _platform), _handler in HANDLERS.items():
 
 
 def run(call: Call) -> tuple[Any, Any]:
-    """O and log-sum-exp, None where that is not wanted."""
-    framework = framework_of("q", call.q)
+    """O and log-sum-exp, None where that is not wanted. The largest scores replace the entry of call.arrays."""
+    framework, given = framework_of("q", call.q), call.arrays
     call = call.prepared(framework)
     if call.sequences() > _call.MOST_SEQUENCES:
-        return _joined([run(call.chunk(first)) for first in range(0, call.sequences(), _call.MOST_SEQUENCES)], call)
+        parts = [call.chunk(first) for first in range(0, call.sequences(), _call.MOST_SEQUENCES)]
+        made = _joined([run(part) for part in parts], call)
+        if "max_logits" in given:
+            given["max_logits"] = jnp.concatenate([part.arrays["max_logits"] for part in parts])
+        return made
     plan = call.plan(framework)
     q, k, v, chosen = call.q, call.k, call.v, call.options
     flat = ("_scales", "_slopes")
     arrays = {name: one.reshape(-1) if name.endswith(flat) else one for name, one in call.arrays.items()}
-    if plan.problem is None:
+    most = arrays.pop("max_logits", None)
+    if "rng_state" in arrays:
+        arrays["rng_state"] = _words(arrays["rng_state"])
+    if plan.problem is None or (most is not None and not q.shape[-3]):
         out, lse = jnp.zeros((*q.shape[:-1], v.shape[-1]), q.dtype), jnp.full(plan.lse_shape, -jnp.inf, jnp.float32)
+        given |= {} if most is None else {"max_logits": jnp.full(most.shape, -jnp.inf, jnp.float32)}
+    elif most is not None:
+        out, lse, given["max_logits"] = _compiled_served(q, k, v, arrays, chosen, call.most)
     elif not arrays and chosen == _plain(chosen):
         out, *rest = _compiled(q, k, v, chosen)
         return out, rest[0] if rest else None
@@ -76,7 +89,14 @@ def run(call: Call) -> tuple[Any, Any]:
 def _plain(chosen: Options) -> Options:
     """Those of the options that fl_forward() of whole sequences has."""
     kept = Options(chosen.causal, chosen.scale, return_lse=chosen.return_lse, version=chosen.version)
-    return kept._replace(ordered=chosen.ordered)
+    return kept._replace(ordered=chosen.ordered, block_size=chosen.block_size)
+
+
+def _words(state: Any) -> Any:
+    """Seed and offset as four int32, the low and the high word of each."""
+    if state.shape == (2,) and state.dtype in (jnp.int32, jnp.uint32):
+        state = jnp.stack([state, state >> 31 if state.dtype == jnp.int32 else state * 0], 1).reshape(-1)
+    return state.view(jnp.int32)
 
 
 def _joined(parts: list[tuple[Any, Any]], call: Call) -> tuple[Any, Any]:
@@ -163,17 +183,23 @@ def _served(
     chosen: Options,
     most: tuple[int, int],
 ) -> Any:
-    """O and log-sum-exp. Rows past the used ones are not written: they become 0 and -infinity."""
+    """O, log-sum-exp and, where they are wanted, the largest scores. Rows past the used ones are not written: they
+    become 0 and -infinity."""
     names = [name for name in ARRAYS if name in arrays]
     rows, heads = q.shape[-3:-1]
     results = [
         jax.ShapeDtypeStruct((*q.shape[:-1], v.shape[-1]), getattr(jnp, chosen.dtype) if chosen.dtype else q.dtype),
         jax.ShapeDtypeStruct((*q.shape[:-3], heads, rows), jnp.float32),
     ]
+    bits = sum(1 << ARRAYS.index(name) for name in names)
+    if chosen.return_max_logits:
+        sequences = arrays["cu_seqlens_q"].shape[0] - 1 if "cu_seqlens_q" in arrays else q.shape[0]
+        results.append(jax.ShapeDtypeStruct((sequences, heads), jnp.float32))
+        bits |= 1 << ARRAYS.index("max_logits")
     left, right = (min(side, 1 << 30) for side in chosen.window or (-1, -1))
     numbers = {
         "causal": chosen.causal,
-        "arrays": sum(1 << ARRAYS.index(name) for name in names),
+        "arrays": bits,
         "seq_q": most[0],
         "seq_k": most[1],
         "windowed": chosen.window is not None,
@@ -185,24 +211,27 @@ def _served(
         numbers |= {"alibi_batch": heads}
     if chosen.dtype:
         numbers |= {"sums": chosen.accurate, "scale_keys": chosen.scale_keys}
+    if "block_mask" in arrays:
+        numbers |= dict(zip(("mask_queries", "mask_keys"), chosen.block_size))
+    floats = {"softcap": chosen.softcap} | ({"dropout_p": chosen.dropout_p} if chosen.dropout_p else {})
     call = jax.ffi.ffi_call(SERVE, results, vmap_method="sequential")
-    out, lse = call(
+    out, lse, *rest = call(
         q,
         k,
         v,
         *(arrays[name] for name in names),
         **{name: np.int32(number) for name, number in numbers.items()},
+        **{name: np.float32(number) for name, number in floats.items()},
         scale=np.float32(scale_of(chosen.scale)),
-        softcap=np.float32(chosen.softcap),
         version=chosen.version,
     )
     if "cu_seqlens_q" in arrays:
         used = _packed_rows(rows, arrays["cu_seqlens_q"], arrays.get("seqlens_q"))
-        return jnp.where(used[:, None, None], out, jnp.zeros_like(out)), jnp.where(used, lse, -jnp.inf)
+        return jnp.where(used[:, None, None], out, jnp.zeros_like(out)), jnp.where(used, lse, -jnp.inf), *rest
     if "seqlens_q" not in arrays:
-        return out, lse
+        return out, lse, *rest
     used = jnp.arange(rows) < arrays["seqlens_q"][:, None]
-    return jnp.where(used[:, :, None, None], out, 0), jnp.where(used[:, None], lse, -jnp.inf)
+    return jnp.where(used[:, :, None, None], out, 0), jnp.where(used[:, None], lse, -jnp.inf), *rest
 
 
 def _packed_rows(rows: int, starts: Any, lengths: Any) -> Any:
@@ -217,8 +246,8 @@ def _packed_rows(rows: int, starts: Any, lengths: Any) -> Any:
 
 def _refuse_gradient(chosen: Options, most: tuple[int, int], primals: Any, tangents: Any) -> Any:
     """XLA's own error names a function of ours instead of the argument."""
-    asked = [name.replace("_scales", "_scale") for name in primals[3] if not name.startswith("cu_")]
-    asked += [name for name in ("window", "softcap") if getattr(chosen, name)]
+    asked = [name.replace("_scales", "_scale") for name in primals[3] if name != "rng_state" and name[:3] != "cu_"]
+    asked += [name for name in ("window", "softcap", "dropout_p", "return_max_logits") if getattr(chosen, name)]
     what = ", ".join(asked) or primals[1].dtype.name
     raise NotImplementedError(
         f"attention with {what} has no gradient in JAX: use flashladder.torch, leave "

@@ -417,10 +417,11 @@ def fake_jax() -> Any:
     jax: Any = ModuleType("jax")
     jnp: Any = ModuleType("jax.numpy")
     jnp.float16, jnp.bfloat16, jnp.float32 = np.float16, np.int16, np.float32  # NumPy lacks bfloat16
-    jnp.int32, jnp.float8_e4m3fn = np.int32, np.int8
+    jnp.int32, jnp.uint32, jnp.float8_e4m3fn = np.int32, np.uint32, np.int8
     for function in ("arange", "broadcast_to", "clip", "inf", "minimum", "searchsorted", "where", "zeros_like"):
         setattr(jnp, function, getattr(np, function))
     jnp.full = lambda *given, **named: np.full(*given, **named).view(Array)
+    jnp.stack, jnp.array = np.stack, lambda *given, **named: np.array(*given, **named).view(Array)
     jax.numpy, jax.Array = jnp, Array
     jax.targets, jax.calls, jax.results, jax.static, jax.passes, jax.differentiable = {}, [], [], {}, [], []
 

@@ -10,6 +10,7 @@ import flashladder
 jax: Any = pytest.importorskip("jax", reason="JAX is not installed, and make check does without it")
 jnp: Any = jax.numpy
 from flashladder import _call  # noqa: E402
+from flashladder import jax as flj  # noqa: E402
 from flashladder.jax import (  # noqa: E402
     attention,
     attention_e4m3,
@@ -105,6 +106,8 @@ WITHOUT_GRADIENT: dict[str, dict[str, Any]] = {
     "seqlens_k": {"seqlens_k": LENGTH},
     "bias": {"bias": jnp.zeros((1, 2, 24, 40), jnp.float32)},
     "alibi_slopes": {"alibi_slopes": ONES},
+    "dropout_p": {"dropout_p": 0.5, "rng_state": (1, 2)},
+    "block_mask": {"block_mask": jnp.ones((1, 1), bool)},
 }
 
 
@@ -182,7 +185,8 @@ def test_any_number_of_sequences(most: int, monkeypatch: Any) -> None:
     monkeypatch.setattr(_call, "MOST_SEQUENCES", most)
     (q, k, v), _ = served()
     many = [jnp.asarray(np.concatenate([x, x[::-1], x[:1]])[:, :7]) for x in (q, k, v)]
-    out, lse = attention(*many, return_lse=True)
+    out, lse, largest = attention(*many, return_lse=True, return_max_logits=True)
+    assert same([largest], [flashladder.attention(*map(np.asarray, many), return_max_logits=True)[1]])
     expected = reference(*many, False)
     assert out.shape == (5, 7, 2, 64) and agrees(out, expected[0]) and np.allclose(lse, expected[1], atol=1e-3)
     rows, starts = [x.reshape(35, -1, 64) for x in many], jnp.arange(0, 36, 7, dtype=jnp.int32)
@@ -219,59 +223,80 @@ def same(ours: Any, theirs: Any) -> bool:
     return all((np.asarray(one) == other).all() for one, other in zip(ours, theirs, strict=True))
 
 
+def of_jax(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: jnp.asarray(x) if isinstance(x, np.ndarray) else x for name, x in options.items()}
+
+
+def as_the_package(name: str, given: dict[str, Any]) -> Any:
+    """The results of a function, after a comparison with those for NumPy and in a compiled program."""
+    expected, function = getattr(flashladder, name)(**given), getattr(flj, name)
+    arrays = of_jax({name: x for name, x in given.items() if isinstance(x, np.ndarray)})
+    found = function(**(given | arrays))
+    compiled = jax.jit(lambda arrays: function(**(given | arrays)))
+    assert same(found, expected) and same(compiled(arrays), expected) and found[0].dtype == expected[0].dtype
+    return found
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {"causal": True},
         {"window": (5, 0), "deterministic": "batch", "scale": 0.2},
         {"softcap": 2.0, "sinks": np.array([0.5, -1], np.float32), "seqlens_q": np.array([24, 3], np.int32)},
+        {"return_max_logits": True, "dropout_p": 0.3, "rng_state": (-3, 2**40 + 5)},
+        {"return_max_logits": True, "block_mask": np.array([[0, 1], [1, 1]], bool)[..., None, None]},
     ],
 )
-def test_lengths_windows_sinks_and_caps(options: dict[str, Any]) -> None:
+def test_options_give_the_bits_of_the_package(options: dict[str, Any]) -> None:
     tensors, keys = served()
-    options = options | {"seqlens_k": keys, "return_lse": True}
-    expected = flashladder.attention(*tensors, **options)
-    options = {name: jnp.asarray(x) if isinstance(x, np.ndarray) else x for name, x in options.items()}
-    assert same(attention(*map(jnp.asarray, tensors), **options), expected)
-    compiled = jax.jit(lambda q, k, v, used: attention(q, k, v, **(options | {"seqlens_k": used})))
-    assert same(compiled(*map(jnp.asarray, tensors), keys), expected)
-
-
-@pytest.mark.parametrize("page_rows", [0, 16])
-def test_caches_and_pages(page_rows: int) -> None:
-    (q, k, v), keys = served()
-    q, table = q[:, :2], None
-    if page_rows:
-        k, v = (np.pad(x, ((0, 0), (0, 8), (0, 0), (0, 0))).reshape(6, 16, 1, 64)[::-1].copy() for x in (k, v))
-        table = np.arange(6, dtype=np.int32)[::-1].reshape(2, 3).copy()
-    expected = flashladder.attention_with_cache(q, k, v, keys, table, causal=True, return_lse=True)
-    given = [None if x is None else jnp.asarray(x) for x in (q, k, v, keys, table)]
-    assert same(attention_with_cache(*given, causal=True, return_lse=True), expected)
-
-
-def test_packed_sequences() -> None:
-    (q, k, v), _ = served()
-    rows, cu_q, cu_k = (q[0], k[0, :33], v[0, :33]), np.array([0, 9, 24], np.int32), np.array([0, 13, 33], np.int32)
-    expected = flashladder.attention_varlen(*rows, cu_q, cu_k, 15, 20, causal=True, return_lse=True)
-    given = [jnp.asarray(x) for x in (*rows, cu_q, cu_k)]
-    assert same(attention_varlen(*given, 15, 20, causal=True, return_lse=True), expected)
-
-
-def test_packed_queries_over_pages() -> None:
-    (q, k, v), keys = served()
-    k, v = (np.pad(x, ((0, 0), (0, 8), (0, 0), (0, 0))).reshape(6, 16, 1, 64)[::-1].copy() for x in (k, v))
-    table = np.arange(6, dtype=np.int32)[::-1].reshape(2, 3).copy()
-    starts = np.array([0, 9, 24], np.int32)
-    options = {"seqlens_k": keys, "block_table": table}
-    given = (q[0], k, v, starts, None, 15, 0)
-    expected = flashladder.attention_varlen(*given, **options, causal=True, return_lse=True)
-    found = attention_varlen(
-        *(jnp.asarray(x) if isinstance(x, np.ndarray) else x for x in given),
-        **{name: jnp.asarray(x) for name, x in options.items()},
-        causal=True,
-        return_lse=True,
+    as_the_package(
+        "attention", dict(zip("qkv", tensors, strict=True)) | options | {"seqlens_k": keys, "return_lse": True}
     )
-    assert same(found, expected)
+
+
+def test_seed_and_offset_are_arrays() -> None:
+    """Of types that JAX has, traced and mapped."""
+    q, k, v = arrays("float16")
+
+    @jax.jit
+    def drop(state: Any) -> Any:
+        return attention(q, k, v, dropout_p=0.3, rng_state=state)
+
+    key, wide = jax.random.key_data(jax.random.key(2**31 + 3)), np.array([-(2**61) - 1, 2**40 + 5])
+    states = [jnp.asarray([-7, 5], jnp.int32), jnp.asarray([7, 6], jnp.int32), key, jnp.asarray(wide.view(np.uint32))]
+    expected = []
+    for numbers in (*states[:3], wide):
+        given = [np.asarray(x) for x in (q, k, v)]
+        expected.append(flashladder.attention(*given, dropout_p=0.3, rng_state=tuple(map(int, numbers))))
+    assert same(map(drop, states), expected) and same(jax.vmap(drop)(jnp.stack(states[:2])), expected[:2])
+    with jax.enable_x64():
+        assert (attention(q, k, v, dropout_p=0.3, rng_state=jnp.asarray(wide)) == expected[3]).all()
+
+
+def in_pages(*rows: Any) -> list[Any]:
+    """Caches and their table."""
+    pages = [np.pad(x, ((0, 0), (0, 8), (0, 0), (0, 0))).reshape(6, 16, 1, 64)[::-1].copy() for x in rows]
+    return [*pages, np.arange(6, dtype=np.int32)[::-1].reshape(2, 3).copy()]
+
+
+@pytest.mark.parametrize("paged", [False, True])
+def test_caches_and_pages(paged: bool) -> None:
+    (q, k, v), keys = served()
+    k, v, table = in_pages(k, v) if paged else (k, v, None)
+    given = {"q": q[:, :2], "k_cache": k, "v_cache": v, "seqlens_k": keys, "block_table": table}
+    as_the_package("attention_with_cache", given | {"causal": True, "return_lse": True})
+
+
+@pytest.mark.parametrize("paged", [False, True])
+def test_packed_sequences(paged: bool) -> None:
+    (q, k, v), keys = served()
+    given = {"q": q[0], "cu_seqlens_q": np.array([0, 9, 24], np.int32), "max_seqlen_q": 15, "max_seqlen_k": 20}
+    if paged:
+        k, v, table = in_pages(k, v)
+        given |= {"k": k, "v": v, "seqlens_k": keys, "block_table": table, "cu_seqlens_k": None}
+    else:
+        given |= {"k": k[0, :33], "v": v[0, :33], "cu_seqlens_k": np.array([0, 13, 33], np.int32)}
+    as_the_package("attention_varlen", given | {"causal": True, "return_lse": True})
 
 
 def in_e4m3() -> tuple[dict[str, Any], dict[str, Any]]:
@@ -281,10 +306,6 @@ def in_e4m3() -> tuple[dict[str, Any], dict[str, Any]]:
         wide = random.standard_normal((2, rows, heads, 64)).astype(np.float32)
         tensors[name], scales[f"{name}_scale"] = flashladder.quantize_e4m3(wide)
     return tensors, scales
-
-
-def of_jax(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: jnp.asarray(x) if isinstance(x, np.ndarray) else x for name, x in options.items()}
 
 
 BLOCKS = np.random.default_rng(4).uniform(0.5, 2, (2, 1, 3)).astype(np.float32)
@@ -301,13 +322,7 @@ BLOCKS = np.random.default_rng(4).uniform(0.5, 2, (2, 1, 3)).astype(np.float32)
 )
 def test_e4m3_is_that_of_the_package(options: dict[str, Any]) -> None:
     tensors, scales = in_e4m3()
-    options = scales | options | {"return_lse": True}
-    expected = flashladder.attention_e4m3(**tensors, **options)
-    given = of_jax(tensors | options)
-    found = attention_e4m3(**given)
-    assert found[0].dtype == expected[0].dtype and same(found, expected)
-    again = jax.jit(lambda q, k: flashladder.attention_e4m3(**(given | {"q": q, "k": k})))(given["q"], given["k"])
-    assert same(again, expected)
+    as_the_package("attention_e4m3", tensors | scales | options | {"return_lse": True})
 
 
 def test_e4m3_of_packed_sequences() -> None:
@@ -316,9 +331,8 @@ def test_e4m3_of_packed_sequences() -> None:
     packed = {name: x[0] for name, x in tensors.items()} | {"seqlens_q": np.array([9, 6], np.int32)}
     starts = {"cu_seqlens_q": np.array([1, 10, 19], np.int32), "cu_seqlens_k": np.array([0, 13, 150], np.int32)}
     options = scales | starts | {"max_seqlen_q": 9, "max_seqlen_k": 137, "causal": True, "return_lse": True}
-    expected = flashladder.attention_e4m3(**packed, **options)
-    found = attention_e4m3(**of_jax(packed | options))
-    assert same(found, expected) and not np.asarray(found[0][16:]).any() and np.isneginf(found[1][:, 16:]).all()
+    found = as_the_package("attention_e4m3", packed | options)
+    assert not np.asarray(found[0][16:]).any() and np.isneginf(found[1][:, 16:]).all()
 
 
 def test_it_is_quantised_as_by_the_package() -> None:
@@ -366,14 +380,8 @@ def cache(page_rows: int = 0) -> dict[str, Any]:
 
 @pytest.mark.parametrize("page_rows", [0, 16])
 def test_caches_of_e4m3(page_rows: int) -> None:
-    given = cache(page_rows) | {"causal": True, "return_lse": True}
-    expected = flashladder.attention_with_cache(**given)
-    assert np.isfinite(expected[0].astype(np.float32)).all()
-    found = attention_with_cache(**of_jax(given))
-    assert found[0].dtype == jnp.bfloat16 and same(found, expected)
-    names = ("k_cache", "k_scale", "seqlens_k")
-    again = jax.jit(lambda *some: attention_with_cache(**(of_jax(given) | dict(zip(names, some, strict=True)))))
-    assert same(again(*(jnp.asarray(given[name]) for name in names)), expected)
+    found = as_the_package("attention_with_cache", cache(page_rows) | {"causal": True, "return_lse": True})
+    assert np.isfinite(np.asarray(found[0], np.float32)).all()
 
 
 @pytest.mark.parametrize("page_rows", [0, 16])
@@ -388,8 +396,7 @@ def test_packed_queries_beside_e4m3(page_rows: int) -> None:
         k, v = (np.concatenate([x[0, :43], x[1, :7]]) for x in (k, v))
         starts["cu_seqlens_k"] = np.array([0, 43, 50], np.int32)
     options = {"q": given["q"].reshape(6, 4, 128), "k": k, "v": v, "v_scale": 0.5, "return_lse": True} | starts
-    expected = flashladder.attention_varlen(**options, causal=True)
-    assert same(attention_varlen(**of_jax(options), causal=True), expected)
+    as_the_package("attention_varlen", options | {"causal": True})
 
 
 def test_what_is_wrong_of_a_cache_of_e4m3_is_named() -> None:
@@ -398,7 +405,7 @@ def test_what_is_wrong_of_a_cache_of_e4m3_is_named() -> None:
     for change, error, words in (
         ({"v_scale": jnp.asarray([1.0, -1.0])}, RuntimeError, r"v_scales\[1\] -1: must be positive and finite"),
         ({"window": (3, 0)}, RuntimeError, "window: cannot be combined with kv_dtype"),
-        (narrow, RuntimeError, "d_head 64: must be 128 for an e4m3 cache"),
+        (narrow, RuntimeError, "d_head 64: must be 128 for a cache of e4m3 or int8"),
     ):
         with pytest.raises(error, match=words):
             jax.block_until_ready(attention_with_cache(**(given | change)))

@@ -118,6 +118,20 @@ def test_lengths_and_windows_are_handed_on_in_the_order_of_their_bits(made: Any)
         made.attention(*given, seqlens_k=lengths.astype(np.int64))
 
 
+def test_dropout_largest_scores_and_block_masks_are_handed_on(made: Any) -> None:
+    state, blocks = np.array([-2, 5], np.int32).view(Array), np.ones((2, 1, 1, 1), bool).view(Array)
+    given = {"dropout_p": 0.25, "block_mask": blocks, "block_size": (256, 128), "return_max_logits": True}
+    _, largest = made.attention(*arrays(), rng_state=state, **given)
+    made.attention(*arrays(), rng_state=(-2, 5 << 40), **given)
+    assert [list(inputs[3]) for _, _, inputs, _ in made.jax.calls] == [[-2, -1, 5, 0], [-2, -1, 0, 5 << 8]]
+    _, _, inputs, attributes = made.jax.calls[0]
+    wanted = {"arrays": 7 << 12, "dropout_p": 0.25, "mask_queries": 256, "mask_keys": 128}
+    assert inputs[4] is blocks and {name: attributes[name] for name in wanted} == wanted and largest.shape == (2, 4)
+    assert (type(attributes["dropout_p"]), type(attributes["mask_keys"])) == (np.float32, np.int32)
+    with pytest.raises(ValueError, match=r"rng_state is int32 of the shape \(4,\): int32, uint32 or int64 \(2,\) is"):
+        made.attention(*arrays(), dropout_p=0.5, rng_state=np.zeros(4, np.int32).view(Array))
+
+
 def test_scales_of_e4m3_are_handed_on(package: Recorded, made: Any) -> None:
     given, of_q = arrays(np.int8), np.arange(1, 5, dtype=np.float32).view(Array)
     options = {"q_scale": of_q, "v_scale": 0.5, "causal": True, "accurate": True, "dtype": "float16"}
