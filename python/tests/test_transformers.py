@@ -148,9 +148,9 @@ def tiny(kind: str, **more: Any) -> Any:
     sizes = {"vocab_size": 64, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2}
     sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "pad_token_id": 0}
     sizes |= {} if kind == "Llama" else {"sliding_window": 6}
-    config = getattr(transformers, f"{kind}Config")(**sizes, **more)
+    config = getattr(transformers, f"{kind}TextConfig", None) or getattr(transformers, f"{kind}Config")
     torch.manual_seed(2)
-    return getattr(transformers, f"{kind}ForCausalLM")(config).eval().to(DEVICE, torch.bfloat16)
+    return getattr(transformers, f"{kind}ForCausalLM")(config(**(sizes | more))).eval().to(DEVICE, torch.bfloat16)
 
 
 @pytest.mark.parametrize(
@@ -187,6 +187,45 @@ def are_sdpas(model: Any, prompt: list[int], generated: list[int], other: str = 
     found = logits(model, other, whole)[0, len(prompt) - 1 : -1].float()
     chosen = found.gather(1, torch.tensor(generated, device=DEVICE)[:, None])[:, 0]
     return bool((found.max(dim=1).values - chosen <= 0.02 * found.abs().max()).all())
+
+
+MLA = {"q_lora_rank": 32, "kv_lora_rank": 32, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+OF_LAYERS = {"layer_types": ["sliding_attention", "full_attention"], "global_head_dim": 512}
+# Models with other sizes of heads, and these sizes of Q and K and of V.
+SIZES_OF_HEADS: dict[str, tuple[set[tuple[int, int]], dict[str, Any]]] = {
+    "Gemma3": ({(256, 256)}, {"head_dim": 256, "query_pre_attn_scalar": 256}),
+    "Gemma4": ({(256, 256), (512, 512)}, OF_LAYERS | {"head_dim": 256, "vocab_size_per_layer_input": 64}),
+    "Phi": ({(80, 80)}, {"head_dim": 80, "hidden_size": 160, "sliding_window": None}),
+    "DeepseekV3": ({(192, 128)}, MLA | {"num_key_value_heads": 2, "first_k_dense_replace": 2, "sliding_window": None}),
+}
+
+
+@pytest.mark.parametrize("kind", SIZES_OF_HEADS)
+@torch.no_grad()
+def test_models_with_other_sizes_of_heads(tokens: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Padded on either side, and generating with a cache, next to eager attention in bf16 and in fp32."""
+    if not hasattr(transformers, f"{kind}ForCausalLM"):
+        pytest.skip(f"this release of transformers has no {kind}")
+    ours, (sizes, more), seen = importlib.import_module("flashladder.transformers"), SIZES_OF_HEADS[kind], set[Any]()
+    compute = ours.attention
+
+    def attention(q: Any, k: Any, v: Any, **options: Any) -> Any:
+        seen.add((q.shape[3], v.shape[3]))
+        return compute(q, k, v, **options)
+
+    monkeypatch.setattr(ours, "attention", attention)
+    model = tiny(kind, **more)
+    for name, weights in model.named_parameters():
+        if kind == "Gemma4" and name.endswith("q_norm.weight"):
+            weights.mul_(0.06)  # scores of trained models are smaller than those of random ones
+    masks = [mask_of(tokens, 4, 0), mask_of(tokens, 0, 7)]
+    found = [logits(model, NAME, tokens, attention_mask=mask) for mask in masks]
+    assert seen == sizes
+    generated = model.generate(tokens, do_sample=False, max_new_tokens=6, eos_token_id=None)[:, 20:].tolist()
+    assert all(are_sdpas(model, row.tolist(), generated[b], "eager") for b, row in enumerate(tokens))
+    for dtype in (torch.bfloat16, torch.float32):
+        for mask, one in zip(masks, found, strict=True):
+            assert close(one[mask > 0], logits(model.to(dtype), "eager", tokens, attention_mask=mask)[mask > 0])
 
 
 @pytest.mark.parametrize("left", [0, 5])
@@ -407,22 +446,14 @@ def test_masks_of_the_callers_agree_with_sdpa(model: Any, tokens: Any) -> None:
 @torch.no_grad()
 def test_vision_models_with_other_sizes_of_heads(d_head: int) -> None:
     """SigLIP has 72, ViT-H 80."""
-    config = transformers.SiglipVisionConfig(
-        hidden_size=2 * d_head,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        image_size=32,
-        patch_size=8,
-    )
+    sizes = {**SIZES, "hidden_size": 2 * d_head, "num_attention_heads": 2, "image_size": 32, "patch_size": 8}
     torch.manual_seed(d_head)
-    vision = transformers.SiglipVisionModel(config).eval().to(DEVICE, torch.bfloat16)
-    pixels = torch.randn(2, 3, 32, 32).to(DEVICE, torch.bfloat16)
-    found = []
-    for name in (NAME, "sdpa"):
-        vision.set_attn_implementation(name)
-        found.append(vision(pixels).last_hidden_state)
-    assert close(*found)
+    vision = transformers.SiglipVisionModel(transformers.SiglipVisionConfig(**sizes)).eval().to(DEVICE, torch.bfloat16)
+    pixels, found = torch.randn(2, 3, 32, 32, device=DEVICE), []
+    for name, dtype in ((NAME, torch.bfloat16), ("eager", torch.bfloat16), ("eager", torch.float32)):
+        vision.to(dtype).set_attn_implementation(name)
+        found.append(vision(pixels.to(dtype)).last_hidden_state)
+    assert close(found[0], found[1]) and close(found[0], found[2])
 
 
 def test_layers_and_masks_are_asked_with_our_arguments() -> None:
