@@ -162,7 +162,8 @@ void emu_check_tensor_exit(cta *m) {
 
 /* ---- loads and stores ---- */
 
-/* PTX ISA, "Tensor Memory and Register load/store": which element a register of a lane has. */
+/* PTX ISA, "Tensor Memory and Register load/store": which element a register of a lane has. The distance of the halves
+ * of 16x32bx2 counts columns, packed or not: Triton's sums in f16 with 64 rows rely on it. */
 void emu_tensor_element(const op *o, uint32_t reg, uint32_t lane, uint32_t *row, uint32_t *column) {
     switch (o->detail & 7) {
     case SHAPE_16X64:
@@ -175,12 +176,13 @@ void emu_tensor_element(const op *o, uint32_t reg, uint32_t lane, uint32_t *row,
         *row = lane / 4 + 8 * (reg / 2 % 2), *column = reg % 2 + 2 * (lane % 4) + 8 * (reg / 4);
         break;
     case SHAPE_16X32X2:
-        *row = lane % 16, *column = reg + lane / 16 * (uint32_t)o->immediate;
+        *row = lane % 16, *column = reg;
         break;
     default:
         *row = lane, *column = reg;
     }
     if (o->detail & TENSOR_PACKED) *column *= 2;
+    if ((o->detail & 7) == SHAPE_16X32X2) *column += lane / 16 * (uint32_t)o->immediate;
 }
 
 /* True if an access is inside of what is allocated; false after a report. A warp reaches its own 32 lanes only. In

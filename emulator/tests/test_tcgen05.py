@@ -637,7 +637,8 @@ def test_loads(shape: str, packed: bool, tmp_path: Path) -> None:
     said, out = run(tmp_path, program("", FILL, LOADS=keep(load)), b"")
     for w in range(4):
         own = WORDS[32 * w : 32 * w + 32]
-        want = own[rows, columns] if not packed else own[rows, 2 * columns] & 0xFFFF | own[rows, 2 * columns + 1] << 16
+        at = 2 * columns - (T // 16 * 24 if split else 0) if packed else columns
+        want = own[rows, at] if not packed else own[rows, at] & 0xFFFF | own[rows, at + 1] << 16
         assert (out[32 * w : 32 * w + 32] == want.astype(np.uint32)).all()
     assert said == ""
 
