@@ -598,7 +598,7 @@ static void check_proxy(cta *m, const warp *w, int lane, uint32_t address, const
 
 static void report_unset(cta *m, const warp *w, int lane, uint32_t address) {
     emu_report(m, EMU_UNINITIALISED_SHARED, UINT32_MAX, w, lane, -1, address,
-               "A wgmma or a bulk copy reads shared memory at 0x%x, which this CTA has not written.\n"
+               "A wgmma, tcgen05 or bulk copy reads shared memory at 0x%x, which this CTA has not written.\n"
                "Shared memory starts with whatever an earlier CTA left there.",
                address);
 }

@@ -524,13 +524,13 @@ static void touch_region(const toucher *base, const tensor_region *region) {
 /* Shared memory of the other CTA of a pair: its order and its values; the fences of its threads are not followed. */
 static void begin_reads(cta *m, const warp *w, const tensor_job *job, cta *at, bool of_a) {
     uint32_t addresses[MOST_TENSOR_CHUNKS];
-    const uint32_t count = emu_tensor_chunks(job, of_a, addresses);
+    const uint32_t count = emu_tensor_chunks(job, of_a, addresses), bytes = emu_tensor_chunk_bytes_used(job, of_a);
     for (uint32_t i = 0; i < count; i++) {
         if (at == m) {
-            emu_async_read_begins(m, w, job->lane, addresses[i], TENSOR_CHUNK, false);
+            emu_async_read_begins(m, w, job->lane, addresses[i], bytes, false);
             continue;
         }
-        if (emu_remote_read(m, w, job->lane, at, addresses[i], TENSOR_CHUNK))
+        if (emu_remote_read(m, w, job->lane, at, addresses[i], bytes))
             emu_report(m, EMU_UNINITIALISED_SHARED, UINT32_MAX, w, job->lane, -1, addresses[i],
                        "tcgen05 reads shared memory of the CTA with rank %u at 0x%x, which nothing has written.",
                        at->rank, addresses[i]);
@@ -542,10 +542,10 @@ static void begin_reads(cta *m, const warp *w, const tensor_job *job, cta *at, b
 
 static void end_reads(cta *m, const tensor_job *job, cta *at, bool of_a) {
     uint32_t addresses[MOST_TENSOR_CHUNKS];
-    const uint32_t count = emu_tensor_chunks(job, of_a, addresses);
+    const uint32_t count = emu_tensor_chunks(job, of_a, addresses), bytes = emu_tensor_chunk_bytes_used(job, of_a);
     for (uint32_t i = 0; i < count; i++) {
         if (at == m)
-            emu_async_read_ends(m, &m->warps[job->warp], job->lane, addresses[i], TENSOR_CHUNK, job->stamp);
+            emu_async_read_ends(m, &m->warps[job->warp], job->lane, addresses[i], bytes, job->stamp);
         else
             at->checks->async_reads[(addresses[i] - at->shared_base) / TENSOR_CHUNK].count--;
     }

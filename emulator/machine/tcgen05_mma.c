@@ -303,6 +303,15 @@ uint32_t emu_tensor_chunks(const tensor_job *job, bool of_a, uint32_t out[MOST_T
     return count;
 }
 
+uint32_t emu_tensor_chunk_bytes_used(const tensor_job *job, bool of_a) {
+    enum { NUMBERS = 16 };
+    if (job->o->kind == OP_TENSOR_COPY) return NUMBERS * job->o->bytes / 8;
+    const tensor_product p = emu_tensor_product(job);
+    const uint32_t format = of_a ? p.a_format : p.b_format;
+    if ((p.kind != KIND_F8F6F4 && p.kind != KIND_MXF8F6F4) || format <= NARROW_E5M2) return TENSOR_CHUNK;
+    return format == NARROW_E2M1 ? NUMBERS / 2 : NUMBERS * 6 / 8;
+}
+
 /* ---- operands as rows of bytes along k ---- */
 
 typedef uint8_t operand_row[ROW_BYTES + TENSOR_CHUNK];

@@ -110,6 +110,8 @@ uint32_t emu_tensor_regions(const tensor_job *job, tensor_region out[MOST_TENSOR
 /* The chunks of 16 bytes of shared memory that a job reads in a CTA: addresses of A (or of the source of a copy), or of
  * B. */
 uint32_t emu_tensor_chunks(const tensor_job *job, bool of_a, uint32_t out[MOST_TENSOR_CHUNKS]);
+/* The bytes of each such chunk that matter: 16 numbers of 6 or 4 bits are in the first 12 or 8, and padding follows. */
+uint32_t emu_tensor_chunk_bytes_used(const tensor_job *job, bool of_a);
 /* Row and column of a register of a load or store, from its address, in a lane. */
 void emu_tensor_element(const op *o, uint32_t reg, uint32_t lane, uint32_t *row, uint32_t *column);
 
