@@ -199,8 +199,24 @@ static char *program_text(const program_header *h, const uint8_t *payload) {
     return text;
 }
 
-/* The PTX of a fatbin that suits the device best; NULL where none of its programs does, of which it counts all. */
-static char *find_ptx(const uint8_t *fatbin, int *programs) {
+/* The programs of fatbins: how many there are, and the .target of one in PTX that does not suit the device. */
+typedef struct found {
+    int programs;
+    char target[16]; /* empty: none */
+} found;
+
+static void keep_target(const char *text, char target[16]) {
+    const char *at = strstr(text, ".target sm_");
+    if (at) snprintf(target, 16, "%.*s", (int)strcspn(at + 8, ", \t\r\n"), at + 8);
+}
+
+static void say_other_target(const char *what, const char *target) {
+    driver_say("%s is PTX for %s, which does not run on %s: emulated-gpu --arch chooses another device", what, target,
+               the_driver()->architecture->name);
+}
+
+/* The PTX of a fatbin that suits the device best; NULL where none of its programs does. */
+static char *find_ptx(const uint8_t *fatbin, found *all) {
     uint16_t header_bytes;
     uint64_t bytes;
     memcpy(&header_bytes, fatbin + 6, sizeof header_bytes);
@@ -213,7 +229,7 @@ static char *find_ptx(const uint8_t *fatbin, int *programs) {
         memcpy(&h, program, sizeof h);
         if (h.header_bytes < sizeof h || h.header_bytes + h.payload_bytes > bytes - at) break;
         at += h.header_bytes + h.payload_bytes;
-        ++*programs;
+        all->programs++;
         char *text = program_text(&h, program + h.header_bytes);
         const int suited = text ? suits(text, the_driver()->architecture) : 0;
         if (suited > best_suits) {
@@ -221,26 +237,31 @@ static char *find_ptx(const uint8_t *fatbin, int *programs) {
             best = text;
             best_suits = suited;
         } else {
+            if (text && !suited) keep_target(text, all->target);
             free(text);
         }
     }
     return best;
 }
 
-static char *reject_machine_code(int programs, CUresult *status) {
+static char *reject_programs(const found *all, CUresult *status) {
     const architecture *a = the_driver()->architecture;
+    *status = CUDA_ERROR_NO_BINARY_FOR_GPU;
+    if (all->target[0]) {
+        say_other_target("a program in a fatbin", all->target);
+        return NULL;
+    }
     driver_say("none of %d programs in a fatbin is PTX for %s: the emulator runs PTX, not machine code; compile with "
                "`nvcc -gencode arch=compute_%d%d%s,code=compute_%d%d%s`",
-               programs, a->name, a->major, a->minor, a->specific ? "a" : "", a->major, a->minor,
+               all->programs, a->name, a->major, a->minor, a->specific ? "a" : "", a->major, a->minor,
                a->specific ? "a" : "");
-    *status = CUDA_ERROR_NO_BINARY_FOR_GPU;
     return NULL;
 }
 
 static char *fatbin_ptx(const uint8_t *fatbin, CUresult *status) {
-    int programs = 0;
-    char *text = find_ptx(fatbin, &programs);
-    return text ? text : reject_machine_code(programs, status);
+    found all = {0};
+    char *text = find_ptx(fatbin, &all);
+    return text ? text : reject_programs(&all, status);
 }
 
 /* The PTX of the parts of a program that nvcc compiled separately (-rdc=true): nvlink links machine code only. NVIDIA's
@@ -248,16 +269,16 @@ static char *fatbin_ptx(const uint8_t *fatbin, CUresult *status) {
 static char *linked_ptx(const uint8_t *const *parts, CUresult *status) {
     char *text = NULL;
     size_t bytes = 0;
-    int programs = 0;
+    found all = {0};
     for (; *parts; parts++) {
-        char *more = find_ptx(*parts, &programs);
+        char *more = find_ptx(*parts, &all);
         if (more && !image_join(&text, &bytes, more)) {
             free(text);
             *status = CUDA_ERROR_OUT_OF_MEMORY;
             return NULL;
         }
     }
-    return text ? text : reject_machine_code(programs, status);
+    return text ? text : reject_programs(&all, status);
 }
 
 char *image_ptx(const void *image, CUresult *status) {
@@ -278,10 +299,13 @@ char *image_ptx(const void *image, CUresult *status) {
         if (!memcmp(bytes, "\177ELF", 4)) {
             char *text = cubin_ptx(bytes);
             if (text && suits(text, the_driver()->architecture)) return text;
-            driver_say(text
-                           ? "a module is machine code of another architecture (a cubin)"
-                           : "a module is machine code (a cubin): the emulator runs PTX, which nvcc and ptxas leave in "
-                             "a cubin only with -lineinfo or -G, and Numba with @cuda.jit(lineinfo=True)");
+            char its[16] = "another GPU";
+            if (text) keep_target(text, its);
+            if (text)
+                say_other_target("a cubin", its);
+            else
+                driver_say("a module is machine code (a cubin): the emulator runs PTX, which nvcc and ptxas leave in a "
+                           "cubin only with -lineinfo or -G, and Numba with @cuda.jit(lineinfo=True)");
             free(text);
             *status = CUDA_ERROR_NO_BINARY_FOR_GPU;
             return NULL;
@@ -289,8 +313,9 @@ char *image_ptx(const void *image, CUresult *status) {
     }
     const char *target = strstr(image, ".target sm_");
     if (target && !suits(target, the_driver()->architecture)) {
-        driver_say("a module is PTX for %.*s, which does not run on %s: emulated-gpu --arch chooses another device",
-                   (int)strcspn(target + 8, ", \t\r\n"), target + 8, the_driver()->architecture->name);
+        char its[16];
+        keep_target(target, its);
+        say_other_target("a module", its);
         *status = CUDA_ERROR_INVALID_PTX;
         return NULL;
     }

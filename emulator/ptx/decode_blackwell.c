@@ -9,7 +9,9 @@
 static void expect_target(decoder *dec) {
     const unsigned target = dec->load->architecture;
     if (target < 100 || target >= 120)
-        emu_refuse(dec, "tcgen05 needs .target sm_100a, sm_103a or another of their family, not sm_%u", target);
+        emu_refuse(dec,
+                   "tcgen05 needs .target sm_100a, sm_103a or another of their family, not sm_%u: nvcc -arch=sm_100a",
+                   target);
 }
 
 /* The value of [address] in tensor memory, of 32 bits. */
