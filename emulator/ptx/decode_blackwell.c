@@ -8,7 +8,7 @@
 /* Also a row that accepts an instruction needs a target that has it. */
 static void expect_target(decoder *dec) {
     const unsigned target = dec->load->architecture;
-    if (target < 100 || target >= 120)
+    if (target < 100 || target >= 120 || !dec->load->is_specific)
         emu_refuse(dec,
                    "tcgen05 needs .target sm_100a, sm_103a or another of their family, not sm_%u: nvcc -arch=sm_100a",
                    target);
@@ -164,6 +164,7 @@ void emu_decode_tensor_load_red(decoder *dec, const form_match *match) {
     const bool magnitudes = emu_chose(match, "abs");
     int count;
     expect_target(dec);
+    if (dec->load->architecture < 103) emu_refuse(dec, "tcgen05.ld.red needs .target sm_103a or later, not sm_100a");
     emu_expect_operands(dec, operands, operands);
     const uint16_t result = emu_dest(dec, operand_at(dec, 1), 32);
     emit_load(dec, match, 0, 2, registers, &count);
@@ -398,6 +399,8 @@ void emu_decode_tensor_mma(decoder *dec, const form_match *match) {
     int kind = 0, count = 0, at = 2;
     expect_target(dec);
     while (!emu_chose(match, kinds[kind])) kind++;
+    if (kind == KIND_I8 && dec->load->architecture == 103)
+        emu_refuse(dec, ".kind::i8 needs .target sm_100a, not sm_103a");
     const uint8_t pair = pair_of(dec, match);
     const operand *a = operand_at(dec, 1);
     const bool a_there = a->kind == OPERAND_ADDRESS;

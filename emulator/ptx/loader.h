@@ -27,6 +27,7 @@ typedef struct loader {
     struct parser *parser;
     double version;                   /* of PTX, as the text names it */
     unsigned architecture;            /* of the device, or of .target: 90 */
+    bool is_specific;                 /* .target is sm_90a, sm_100f or the like */
     uint16_t *first_form, *next_form; /* the table of forms by opcode */
 } loader;
 

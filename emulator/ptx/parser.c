@@ -435,13 +435,14 @@ static void parse_version(parser *p) {
     next(p);
 }
 
-/* "sm_90a" is 90; 0 for an option such as "debug". */
-static unsigned architecture_of(const token *target) {
+/* "sm_90a" is 90, and specific; an option such as "debug" is nothing. */
+static void take_target(loader *load, const token *target) {
     unsigned number = 0;
-    if (target->length < 4 || memcmp(target->begin, "sm_", 3) != 0) return 0;
+    if (target->length < 4 || memcmp(target->begin, "sm_", 3) != 0) return;
     for (uint32_t i = 3; i < target->length && (unsigned)(target->begin[i] - '0') < 10; i++)
         number = 10 * number + (unsigned)(target->begin[i] - '0');
-    return number;
+    if (!load->architecture) load->architecture = number;
+    load->is_specific = (unsigned)(target->begin[target->length - 1] - '0') >= 10;
 }
 
 static void parse_top(parser *p) {
@@ -472,7 +473,7 @@ static void parse_top(parser *p) {
     else if (token_is(&head, ".target")) {
         do {
             const token target = emu_expect_name(p, "a target");
-            if (!p->load->architecture) p->load->architecture = architecture_of(&target);
+            take_target(p->load, &target);
         } while (accept(p, ","));
     } else if (token_is(&head, ".address_size")) {
         if (emu_expect_integer(p) != 64) emu_load_fail(p->load, head.line, "only .address_size 64 is supported");

@@ -6,7 +6,7 @@ import pytest
 from support.emulation import entry, ptxrun
 
 PROGRAM = """.version 8.6
-.target sm_100a
+.target sm_90a
 .address_size 64
 .visible .entry f(.param .u64 p)
 {

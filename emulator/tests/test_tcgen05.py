@@ -670,7 +670,7 @@ def test_loads_that_reduce(form: str, tmp_path: Path) -> None:
     split = ", 24" if "x2.x8" in form else ""
     load = f"tcgen05.ld.red.sync.aligned.{form} {registers(8)}, %x0, [%slab]{split};"
     said, out = run(tmp_path, program("", FILL, LOADS=keep(load + "\nmov.b32 %x1, %x8;" + "".join(
-        f"mov.b32 %x{i}, 0;" for i in range(2, 8)))), b"", 8, 1, "--strict-tcgen05")  # fmt: skip
+        f"mov.b32 %x{i}, 0;" for i in R[2:]))).replace("100a", "103a"), b"", 8, 1, "--strict-tcgen05")  # fmt: skip
     want = np.concatenate([REDUCTIONS[form](WORDS[32 * w : 32 * w + 32]) for w in range(4)])
     assert (out[:, 0] == want).all()
     assert "register-in-flight" in said  # the moves use what nothing has waited for
@@ -864,19 +864,27 @@ def test_strict_rules(name: str, tmp_path: Path) -> None:
     assert f"{class_} at " in error
 
 
+RED = ("ld.sync.aligned.32x32b.x8.b32", "ld.red.sync.aligned.32x32b.x8.max.u32")
+WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%x0}, %da, %db, 1, 1, 1, 0, 0;"
+
+
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("changes", "message"),
     [
-        (".target sm_100a", ".target sm_90a", "tcgen05 needs .target sm_100a"),
-        ("alloc.cta_group::1", "alloc.cta_group::2", "line 24 .cta_group::2: all tcgen05 of a kernel have"),
-        ("kind::f16 [%base], %da", "kind::f16.ashift [%base], %da", ".ashift needs A in tensor memory"),
-        (", %off;", ", {0, 0}, %off;", "a vector of 4 words"),
-        (", %off;", ", %off, 16;", "a number from 0 to 15"),
-        ("32x32b.x8", "16x256b.x64", "the most are 128"),
+        ({"target sm_100a": "target sm_90a"}, "tcgen05 needs .target sm_100a"),
+        ({"target sm_100a": "target sm_100"}, "not sm_100: nvcc -arch=sm_100a"),
+        ({"target sm_100a": "target sm_103a", "kind::f16": "kind::i8"}, ".kind::i8 needs .target sm_100a, not sm_103a"),
+        ({RED[0]: RED[1], "%x7}, [": "%x7}, %x8, ["}, "tcgen05.ld.red needs .target sm_103a or later"),
+        ({MMA: WGMMA}, "wgmma needs .target sm_90a, not sm_100"),
+        ({"alloc.cta_group::1": "alloc.cta_group::2"}, "line 24 .cta_group::2: all tcgen05 of a kernel have"),
+        ({"kind::f16 [%base], %da": "kind::f16.ashift [%base], %da"}, ".ashift needs A in tensor memory"),
+        ({", %off;": ", {0, 0}, %off;"}, "a vector of 4 words"),
+        ({", %off;": ", %off, 16;"}, "a number from 0 to 15"),
+        ({"32x32b.x8": "16x256b.x64"}, "the most are 128"),
     ],
 )
-def test_refused(old: str, new: str, message: str, tmp_path: Path) -> None:
-    assert message in run(tmp_path, program(JOB).replace(old, new), b"")[0]
+def test_refused(changes: dict[str, str], message: str, tmp_path: Path) -> None:
+    assert message in run(tmp_path, changed(changes), b"")[0]
 
 
 # ---- devices ---------------------------------------------------------------------------------------------------------
