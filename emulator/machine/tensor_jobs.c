@@ -220,11 +220,29 @@ static uint32_t ranks_of_commit(cta *m, const warp *w, const op *o, int lane, ui
     return ranks;
 }
 
+/* A commit counts what its own thread issued. Reports one whose thread issued nothing that is under way, while another
+ * lane of its warp did: the phase may end before that is done. */
+static void check_issuer(cta *m, const warp *w, int lane) {
+    const tensor_job *other = NULL;
+    for (size_t i = m->tensor->job_count; i-- > 0;) {
+        const tensor_job *job = &m->tensor->jobs[i];
+        if (job->warp != w->index) continue;
+        if (job->lane == lane || job->o->kind == OP_TENSOR_COMMIT) return;
+        other = job;
+    }
+    if (other)
+        emu_report(m, EMU_TMEM_MISUSE, other->o->instruction, w, lane, w->index * LANES + other->lane, 0,
+                   "This tcgen05.commit is executed by lane %d, but lane %u issued what it should wait for.\n"
+                   "A commit counts the tcgen05 instructions of its own thread only: one thread must execute both.",
+                   lane, other->lane);
+}
+
 void emu_exec_tensor_commit(cta *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         const int lane = first_lane(mask);
         uint32_t local;
         const uint32_t ranks = has_peer(m, w, o, lane) ? ranks_of_commit(m, w, o, lane, &local) : 0;
+        if (ranks) check_issuer(m, w, lane);
         tensor_job *job = ranks ? new_job(m, w, o, lane) : NULL;
         if (!job) continue;
         job->mbarrier = local;

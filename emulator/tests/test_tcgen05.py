@@ -756,6 +756,8 @@ FAULTS: dict[str, tuple[dict[str, str], str, str]] = {  # what is changed, the c
     "used after it was freed": ({"LOADS": DEALLOC + "\n" + loads(8), "DEALLOC": ""}, "out-of-bounds", "was freed"),
     "no wait": ({"WAIT": ""}, "tmem-in-flight", "may still write it"),
     "no commit": ({"COMMIT": "", "WAIT": ""}, "tmem-in-flight", "may still be at work"),
+    "committed by lane 1": ({"COMMIT": "", "issued:\n": f"issued:\nsetp.eq.u32 %p, %t, 1;\n@%p {COMMIT}\n"},
+                            "tmem-misuse", "executed by lane 1, but lane 0 issued"),
     "committed twice": ({"COMMIT": COMMIT + "\n" + COMMIT}, "phase-overrun", "phase 1 completes before it"),
     "N of 0": ({str(F16): str(F16 - (2 << 17))}, "tmem-misuse", "N is a multiple of 8"),
     "N of 24 with scales": (scaled(1 << 17), "tmem-misuse", "N is a multiple of 16"),
