@@ -312,9 +312,18 @@ static void take_words(decoder *dec, int index, int count, const type_info *type
     for (int i = 0; i < count; i++) add_source(o, emu_source_of_type(dec, &from[i], type, EXACT));
 }
 
-/* A word of scales, and the byte and the lane that select some. */
-static void take_scales(decoder *dec, int index, op *o) {
+/* A word of scales of A or B, and the byte and the lane that select `scales` of a row. */
+static void take_scales(decoder *dec, int index, int scales, bool of_b, op *o) {
     const operand *selectors = emu_elements(dec, operand_at(dec, index + 1), 2);
+    const int units[] = {scales, 1}, last[] = {4 - scales, of_b ? 3 : 1};
+    const char *const values[] = {scales == 1 ? "0 to 3" : scales == 2 ? "0 or 2" : "0", of_b ? "0 to 3" : "0 or 1"};
+    for (int i = 0; i < 2; i++) {
+        const operand *from = &selectors[i];
+        if (from->kind != OPERAND_INTEGER ||
+            (from->value >= 0 && from->value <= last[i] && from->value % units[i] == 0))
+            continue;
+        emu_refuse(dec, "the %s of the scales of %c is %s", i ? "lane" : "byte", of_b ? 'B' : 'A', values[i]);
+    }
     take_words(dec, index, 1, emu_find_type("b32"), o);
     for (int i = 0; i < 2; i++) add_source(o, emu_source(dec, &selectors[i], 16, EXACT));
 }
@@ -342,7 +351,7 @@ void emu_decode_narrow(decoder *dec, const form_match *match) {
         if (selector->kind != OPERAND_INTEGER || selector->value) emu_refuse(dec, "the selector of the indices is 0");
         take_words(dec, 4, 1, words, &factors);
     }
-    if (scaled) take_scales(dec, dense, &factors), take_scales(dec, dense + 2, &factors);
+    for (int i = 0; i < 2 && scaled; i++) take_scales(dec, dense + 2 * i, scales, i, &factors);
     take_words(dec, 3, half ? 2 : 4, sums, &product);
     const operand *to = emu_elements(dec, operand_at(dec, 0), half ? 2 : 4);
     uint16_t dests[4];

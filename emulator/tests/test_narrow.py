@@ -177,6 +177,8 @@ def test_a_product_is_that_of_numpy(p: Product, tmp_path: Path) -> None:
         (("sm_120a", "sm_100a"), "needs .target sm_120a, not sm_100"),
         (("scale_vec::4X", "scale_vec::2X"), ".ue4m3 needs .scale_vec::4X"),
         (("%s1, {0, 2}", "%s1"), "7 operands where 8 are needed"),
+        (("%s1, {0, 2}", "%s1, {0, 4}"), "the lane of the scales of B is 0 to 3"),
+        (("%s1, {0, 2}", "%s1, {2, 2}"), "the byte of the scales of B is 0"),
     ],
 )
 def test_what_is_not_an_mma_is_refused(change: tuple[str, str], said: str, tmp_path: Path) -> None:
