@@ -866,18 +866,14 @@ def test_strict_rules(name: str, tmp_path: Path) -> None:
     assert f"{class_} at " in error
 
 
-RED = ("ld.sync.aligned.32x32b.x8.b32", "ld.red.sync.aligned.32x32b.x8.max.u32")
-WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%x0}, %da, %db, 1, 1, 1, 0, 0;"
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"target sm_100a": "target sm_90a"}, "tcgen05 needs .target sm_100a"),
         ({"target sm_100a": "target sm_100"}, "not sm_100: nvcc -arch=sm_100a"),
         ({"target sm_100a": "target sm_103a", "kind::f16": "kind::i8"}, ".kind::i8 needs .target sm_100a, not sm_103a"),
-        ({RED[0]: RED[1], "%x7}, [": "%x7}, %x8, ["}, "tcgen05.ld.red needs .target sm_103a or later"),
-        ({MMA: WGMMA}, "wgmma needs .target sm_90a, not sm_100"),
+        ({"ld.sync": "ld.red.sync", "x8.b32": "x8.max.u32", "7}, [": "7}, %x8, ["}, ".ld.red needs .target sm_103a"),
+        ({MMA: "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%x0}, %da, %db;"}, "needs .target sm_90a, not sm_1"),
         ({"alloc.cta_group::1": "alloc.cta_group::2"}, "line 24 .cta_group::2: all tcgen05 of a kernel have"),
         ({"kind::f16 [%base], %da": "kind::f16.ashift [%base], %da"}, ".ashift needs A in tensor memory"),
         ({", %off;": ", {0, 0}, %off;"}, "a vector of 4 words"),
@@ -938,10 +934,7 @@ COPY = """.version 9.0
 .shared .align 8 .b8 bar[8];
 .visible .entry copy(.param .align 64 .b8 map[128], .param .u64 out) .explicitcluster .reqnctapercluster 2
 {
-.reg .pred %p;
-.reg .b16 %both;
-.reg .b32 %t, %rank, %bar, %x;
-.reg .b64 %map, %out;
+.reg .pred %p; .reg .b16 %both; .reg .b32 %t, %rank, %bar, %x; .reg .b64 %map, %out;
 mov.u32 %t, %tid.x;
 mov.u32 %rank, %cluster_ctarank;
 mov.u32 %bar, bar;
@@ -1065,9 +1058,7 @@ SCATTER = """.version 9.0
 .shared .align 128 .b8 rows[128];
 .visible .entry scatter(.param .align 64 .b8 map[128])
 {
-.reg .pred %p;
-.reg .b32 %t, %x, %at;
-.reg .b64 %map;
+.reg .pred %p; .reg .b32 %t, %x, %at; .reg .b64 %map;
 mov.u32 %t, %tid.x;
 mov.u32 %at, rows;
 mad.lo.u32 %at, %t, 4, %at;
@@ -1105,10 +1096,7 @@ CANCEL = """.version 9.0
 .shared .align 8 .b8 bar[8];
 .visible .entry cancel(.param .u64 out)
 {
-.reg .pred %p, %one;
-.reg .b32 %t, %tile, %phase, %y, %z;
-.reg .b64 %out, %at;
-.reg .b128 %r;
+.reg .pred %p, %one; .reg .b32 %t, %tile, %phase, %y, %z; .reg .b64 %out, %at; .reg .b128 %r;
 mov.u32 %t, %tid.x;
 mov.u32 %tile, %ctaid.x;
 mov.u32 %phase, 0;
