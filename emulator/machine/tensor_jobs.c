@@ -104,6 +104,18 @@ static bool check_operands(cta *m, const warp *w, const tensor_job *job) {
                                    : check_descriptor(m, w, job, "A", job->a);
 }
 
+/* True if D is apart from what the product reads, whose order within one instruction nothing promises. */
+static bool check_apart(cta *m, const warp *w, const tensor_job *job, const tensor_region *d,
+                        const tensor_region *other) {
+    if (!(d->lanes & other->lanes) || d->column + d->columns <= other->column ||
+        other->column + other->columns <= d->column)
+        return true;
+    emu_report(m, EMU_TMEM_MISUSE, UINT32_MAX, w, job->lane, -1, other->column,
+               "%s is in columns %u to %u of tensor memory, and %s in columns %u to %u: the two overlap.", d->name,
+               d->column, d->column + d->columns - 1, other->name, other->column, other->column + other->columns - 1);
+    return false;
+}
+
 static bool check_chunks(cta *m, const cta *at, const warp *w, const tensor_job *job, bool of_a) {
     uint32_t addresses[MOST_TENSOR_CHUNKS];
     const uint32_t count = emu_tensor_chunks(job, of_a, addresses);
@@ -125,6 +137,8 @@ static bool check_job(cta *m, const warp *w, const tensor_job *job) {
     tensor_region regions[MOST_TENSOR_REGIONS];
     const uint32_t count = emu_tensor_regions(job, regions);
     if (!check_operands(m, w, job)) return false;
+    for (uint32_t i = 1; i < count; i++)
+        if (!check_apart(m, w, job, &regions[0], &regions[i])) return false;
     for (uint32_t which = 0; which <= is_pair_job(job); which++) {
         const cta *at = cta_of_job(m, job, which);
         for (uint32_t i = 0; i < count; i++)

@@ -87,7 +87,8 @@ static enum tensor_shape shape_of(decoder *dec, const form_match *match, int *re
 
 static const operand *registers_of(decoder *dec, const operand *list, int count) {
     const bool single = list->kind != OPERAND_VECTOR;
-    if ((single ? 1 : list->count) != count) emu_refuse(dec, "%d registers are needed", count);
+    if ((single ? 1 : list->count) != count)
+        emu_refuse(dec, "%d register%s needed", count, count == 1 ? " is" : "s are");
     return single ? list : list->items;
 }
 
@@ -244,7 +245,8 @@ void emu_decode_tensor_copy(decoder *dec, const form_match *match) {
     uint8_t shape = 0;
     expect_target(dec);
     emu_expect_operands(dec, 2, 2);
-    if (expands != (fours || sixes)) emu_refuse(dec, ".b8x16 requires .b6x16_p32 or .b4x16_p64");
+    if (expands != (fours || sixes))
+        emu_refuse(dec, ".b8x16 is followed by .b6x16_p32 or .b4x16_p64, and these follow it");
     while (!emu_chose(match, shapes[shape])) shape++;
     const uint16_t to = tensor_address(dec, operand_at(dec, 0)), from = emu_source(dec, operand_at(dec, 1), 64, EXACT);
     const uint8_t pair = pair_of(dec, match);

@@ -774,6 +774,7 @@ FAULTS: dict[str, tuple[dict[str, str], str, str]] = {  # what is changed, the c
     "a swizzle of no kind": (of_a(3 << 61), "tmem-misuse", "its bits 61 to 63 are 3"),
     "D in lane 16": ({"[%base],": "[%base+1048576],"}, "tmem-misuse", "lane 16 of tensor memory: it must be in lane 0"),
     "copy to lane 32": ({MMA: "tcgen05.cp.cta_group::1.128x256b [%base+2097152], %da;"}, "tmem-misuse", "be in lane 0"),
+    "A within D": ({MMA: MMA.replace("%da", "[%base+8]")}, "tmem-misuse", "columns 8 to 15: the two overlap"),
     "D outside": ({"[%base],": "[%base+500],"}, "out-of-bounds", "no column 512"),
     "A outside": (of_a(32768 >> 4), "out-of-bounds", "descriptor"),
     "half of e4m3": (OF_F8F6F4, "uninitialised-shared", "which this CTA has not written"),
