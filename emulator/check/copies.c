@@ -12,8 +12,23 @@
 
 /* ---- cp.async ---- */
 
-void emu_on_copy_issue(cta *m, warp *w, int lane, uint32_t target, uint32_t bytes, uint64_t source, uint32_t taken) {
-    emu_shadow_issue(m, w, lane, target, bytes);
+/* True if another lane copies the same bytes to there by this instruction, as CUTLASS's example 87a does for scales:
+ * the result is certain. */
+static bool is_copied_alike(const cta *m, const warp *w, uint32_t target, uint32_t bytes, const uint8_t *from,
+                            uint32_t taken) {
+    if (m->checks->cells[first_cell(m, target)].write_time != TIME_IN_FLIGHT) return false;
+    for (size_t i = w->copy_count; i-- > 0 && i + LANES >= w->copy_count;) {
+        const async_copy *other = &w->copies[i];
+        if (other->instruction != m->here) return false;
+        if (other->target == target && other->bytes == bytes && other->source == from && other->source_bytes == taken)
+            return true;
+    }
+    return false;
+}
+
+void emu_on_copy_issue(cta *m, warp *w, int lane, uint32_t target, uint32_t bytes, uint64_t source, const uint8_t *from,
+                       uint32_t taken) {
+    if (!is_copied_alike(m, w, target, bytes, from, taken)) emu_shadow_issue(m, w, lane, target, bytes);
     if (!taken) return;
     emu_check_launch_before(m, w, lane, source, taken, "copies");
     lock_races(m);

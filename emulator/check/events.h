@@ -3,7 +3,7 @@
  *     emu_on_fence(m, w, o, mask); // where m->checks is not NULL
  *
  * This header is all that machine/ knows of check/. cta.checks is owned by the checks: emu_checks_create() makes it and
- * emu_checks_free() releases it; it is NULL without checks. A function emu_on_…() tells of one event. Call it only with
+ * emu_checks_free() releases it; it is NULL without checks. A function emu_on_*() reports one event. Call it only with
  * checks, from the thread of the host that runs the CTA, in the order of the events, and with cta.here as the
  * instruction. The checks read the CTA and its warps but change only what is theirs. They report what they find.
  */
@@ -135,9 +135,10 @@ void emu_restore_undefined(const entry *code, struct warp *w, const routine *of,
 
 /* ---- cp.async ---- */
 
-/* A lane issues a copy to shared memory at `target`, of which `taken` bytes come from global memory. */
+/* A lane issues a copy to shared memory at `target`, of which `taken` bytes come from global memory, where the host has
+ * them at `from`. */
 void emu_on_copy_issue(struct cta *m, struct warp *w, int lane, uint32_t target, uint32_t bytes, uint64_t source,
-                       uint32_t taken);
+                       const uint8_t *from, uint32_t taken);
 /* Lanes have waited for copies of their own, which have completed. */
 void emu_on_copy_wait(struct cta *m, struct warp *w, uint32_t mask);
 /* A lane issues an arrival that comes after its copies so far; then the arrival is due, and the copies are about to

@@ -43,7 +43,7 @@ void emu_exec_copy_async(cta *m, warp *w, const op *o, uint32_t mask) {
         else if (taken)
             from = partial_source(m, w, sources[lane], o->bytes, taken, lane);
         if (!emu_translate(m, w, SPACE_SHARED, target, o->bytes, lane, "copies to") || (taken && !from)) continue;
-        if (m->checks) emu_on_copy_issue(m, w, lane, targets[lane], o->bytes, sources[lane], taken);
+        if (m->checks) emu_on_copy_issue(m, w, lane, targets[lane], o->bytes, sources[lane], from, taken);
         if (taken) add_source(w, from, taken);
         w->copies[w->copy_count++] = (async_copy){from,           targets[lane], w->commits[lane], w->copy_serial++,
                                                   o->instruction, (uint8_t)lane, o->bytes,         (uint8_t)taken};

@@ -328,6 +328,9 @@ WARPS = [
            "cp.async.ca.shared.global [%s+512], [%p], 4;\ncp.async.commit_group;\ncp.async.wait_group 1;\n.loc 1 22 0\n"
            "ld.shared.u32 %y, [%s<<+512]||];\ncp.async.wait_group 0>>;", ["lesson.cu:21", "lesson.cu:22"],
            params=POINTER, args=["buf:u32:64:ramp"]),
+    Defect("async-in-flight", "lanes that copy several words to one place", START + LOAD_POINTER + "mov.u32 %s, smem;\n"
+           "<<mad.wide.u32 %p, %t, 4, %p;\n||>>.loc 1 20 0\ncp.async.ca.shared.global [%s], [%p], 4;\n"
+           "cp.async.wait_all;", ["lesson.cu:20", "lane 1"], params=POINTER, args=["buf:u32:64:ramp"], block=32),
     Defect("uninitialised-shared", "a load before any store of all lanes but lane 0", KEEP.replace("HERE",
            "<<||st.shared.u32 [%s], %t;\n>>mov.u32 %y, 0;\nsetp.ne.u32 %q, %t, 0;\n@%q ld.shared.u32 %y, [%s];"),
            ["lesson.cu:14", "lane 1"], params=POINTER, args=["buf:u32:64:ramp"]),
