@@ -1147,14 +1147,17 @@ struct consumer {
 
     /* ---- the loop ---- */
 
-    /* With a block mask: the first key of KV block number `number` of the CTA, and its kind. */
-    __device__ __forceinline__ void take_visible(int number, int turn) {
+    /* With a block mask: the first key of KV block number `number` of the CTA, and its kind. One thread releases K for
+     * all warps, and the producer then replaces what they read here. So they meet, the first time or, if no
+     * wait_for_turn() follows, every time. */
+    __device__ __forceinline__ void take_visible(int number, int turn, bool first = false) {
         if constexpr (cfg.extended) {
             if (!args.block_mask) return;
             at.K.wait_until_full(number);
             const uint32_t visible = warp_uniform(load_shared(at.visible(number)));
             key = (visible >> 8) * cfg.B_c;
             more.kind = visible >> 2 * part_of(turn) & 3;
+            if (first || !cfg.ping_pong) bar_sync(1 + consumers<cfg> + group, group_threads);
         }
     }
     /* The KV block after the one that is used. */
@@ -1172,7 +1175,7 @@ struct consumer {
             pass_block(at.V, block);
         }
         key = (share.seen_blocks - 1) * cfg.B_c;
-        take_visible(block, 0);
+        take_visible(block, 0, true);
         take_Q(0);
         start_S(block, 0);
         wgmma_wait_group<0>(S);
