@@ -8,6 +8,5 @@ union kernel_args problem_arguments(const struct problem *problem, attention_arg
     if (problem->backward)
         return (union kernel_args){.backward_strided = backward_args_of(problem, attention, backward, serving)};
     if (problem->e4m3 && !problem->e4m3_serves) return (union kernel_args){.fp8 = e4m3_args(problem, attention)};
-    return (union kernel_args){.extended = {.serving = serving_args_of(problem, attention, serving),
-                                            .d_head_v = problem_d_head(problem, TENSOR_V)}};
+    return (union kernel_args){.extended = extended_args_of(problem, attention, serving)};
 }

@@ -49,6 +49,8 @@ const struct option fl_options[] = {
      .help = "heads of K and V; must divide --heads (default: --heads)", .needs = HAS(GROUPED_HEADS)},
     {"--d-head", .kind = OPTION_INTEGER, .argument = "N", AT(d_head), .least = 1, .most = MAX_D_HEAD,
      .help = "head size; chooses the config that supports it (default: the version's)"},
+    {"--d-head-v", .kind = OPTION_INTEGER, .argument = "N", AT(d_head_v), .least = 1, .most = MAX_D_HEAD_V,
+     .help = "head size of V and O, a multiple of 8 (default: --d-head)", .needs = HAS(EXTENDED)},
     {"--causal", .kind = OPTION_TRUE, AT(causal),
      .help = "causal mask: the last query attends to all keys, each query before it to one key less",
      .needs = HAS(CAUSAL)},
@@ -76,6 +78,10 @@ const struct option fl_options[] = {
      .help = "soft cap: replace each score by X tanh(score / X)", .needs = HAS(CAP)},
     {"--sinks", .kind = OPTION_TRUE, AT(sinks),
      .help = "attention sinks: each head adds one score to the softmax sum that has no value", .needs = HAS(CAP)},
+    {"--block-mask", .kind = OPTION_MASK, .argument = "MASK", AT(block_mask),
+     .help = "hide blocks of 128 queries and 128 keys; MASK is causal, document (1, 2, 3, 1, ... blocks long) or "
+             "random:SEED (half of them)",
+     .needs = HAS(EXTENDED)},
     {"--page-rows", .kind = OPTION_INTEGER, .argument = "N", AT(page_rows), .least = 1, .most = 1 << 20,
      .help = "store K and V in a paged cache with N rows per page", .needs = OF_PAGES},
     {"--split-keys", .kind = OPTION_INTEGER, .argument = "N", AT(split_keys), .least = 1, .most = 1 << 30,
@@ -238,6 +244,23 @@ static enum status set_window(const struct option *option, struct window *window
     return STATUS_OK;
 }
 
+static enum status set_mask(const struct option *option, struct mask_choice *mask, const char *value,
+                            struct failure *failure) {
+    static const struct choice masks[] = {
+        {"causal", MASK_CAUSAL}, {"document", MASK_DOCUMENT}, {"random:", MASK_RANDOM}};
+    for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
+        const size_t length = strlen(masks[i].word);
+        char *end = (char *)value + length;
+        if (strncmp(value, masks[i].word, length) != 0) continue;
+        const bool seeded = masks[i].value == MASK_RANDOM && isdigit((unsigned char)*end);
+        errno = 0;
+        *mask = (struct mask_choice){(enum block_mask)masks[i].value, seeded ? strtoll(end, &end, 10) : 0};
+        if (!*end && !errno && seeded == (masks[i].value == MASK_RANDOM)) return STATUS_OK;
+    }
+    return fail(failure, STATUS_USAGE, "%s '%s': must be causal, document or random:SEED, a whole number from 0",
+                option->name, value);
+}
+
 static enum status set_value(struct options *options, const struct option *option, const char *value,
                              struct failure *failure) {
     void *field = (char *)options + option->offset;
@@ -274,6 +297,8 @@ static enum status set_value(struct options *options, const struct option *optio
         return length_list_parse(option->name, value, field, failure);
     case OPTION_WINDOW:
         return set_window(option, field, value, failure);
+    case OPTION_MASK:
+        return set_mask(option, field, value, failure);
     case OPTION_LIST:
         return number_list_parse(option->name, value, field, failure);
     case OPTION_TEXT:
@@ -484,6 +509,19 @@ static void set_served(const struct options *options, struct problem *problem) {
     problem->softcap = options->softcap;
     problem->sinks = options->sinks;
     problem->page_rows = options->page_rows, problem->split_keys = options->split_keys;
+    problem->block_mask = options->block_mask.kind, problem->mask_seed = (uint64_t)options->block_mask.seed;
+}
+
+/* Elements of a row of Q and K, and of V. */
+static void set_sizes(const struct options *options, const struct kernel_config *config, struct problem *problem) {
+    const bool other = options->d_head && config_has(config, EXTENDED);
+    const int own = config_d_head_v(config);
+    problem->d_head = other ? (int)options->d_head : config->d_head;
+    if (options->d_head_v)
+        problem->d_head_v = (int)options->d_head_v;
+    else if (own != config->d_head)
+        problem->d_head_v = own;
+    if (problem->d_head_v == problem->d_head) problem->d_head_v = 0;
 }
 
 /* The effect of an fp8_config on the inputs and on the errors. */
@@ -514,8 +552,7 @@ void options_problem_at(const struct options *options, bool gpu, int64_t i, cons
         const int64_t longest = problem->seq_q > problem->seq_k ? problem->seq_q : problem->seq_k;
         problem->batch = options->tokens ? options->tokens / problem->seq_q : gpu ? problem_default_batch(longest) : 1;
     }
-    problem->d_head = config->d_head;
-    if (config_d_head_v(config) != config->d_head) problem->d_head_v = config_d_head_v(config);
+    set_sizes(options, config, problem);
     problem->dtype = config->dtype;
     problem->dist = options->dist;
     problem->seed = (uint64_t)options->seed;

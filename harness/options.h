@@ -27,12 +27,18 @@ struct window {
     int64_t left, right;
 };
 
+/* Hidden blocks of scores. */
+struct mask_choice {
+    enum block_mask kind;
+    int64_t seed; /* of MASK_RANDOM */
+};
+
 struct options {
     enum backend_choice backend;
     struct number_list batch, heads, seq; /* count 0: the back end's default */
     struct number_list seq_q, seq_k;      /* instead of seq for queries and for keys; count 0: seq */
     int64_t KV_heads;                     /* 0: as many as heads */
-    int64_t d_head;                       /* 0: that of the configuration */
+    int64_t d_head, d_head_v;             /* 0: those of the configuration */
     bool causal, lse;
     double scale; /* of the scores; 0: 1 / sqrt(d_head) */
     double descale_Q, descale_K, descale_V;
@@ -41,7 +47,8 @@ struct options {
     struct window window;
     double softcap; /* 0: none */
     bool sinks;
-    int64_t page_rows, split_keys;    /* 0: none */
+    int64_t page_rows, split_keys; /* 0: none */
+    struct mask_choice block_mask;
     int64_t tokens;                   /* batch * seq instead of batch; 0: not given */
     enum dtype dtype;                 /* ANY_DTYPE: that of the configuration */
     const char *configs[MAX_CONFIGS]; /* short forms or "all", borrowed from argv */
@@ -90,6 +97,7 @@ enum option_kind {
     OPTION_LIST,    /* struct number_list */
     OPTION_LENGTHS, /* struct number_list, whose numbers may be 0 */
     OPTION_WINDOW,  /* struct window */
+    OPTION_MASK,    /* struct mask_choice */
     OPTION_CONFIGS, /* appended to configs */
     OPTION_ROWS,    /* int64_t: a number in [least, most] or "all" */
     OPTION_NO_ROWS  /* no argument: int64_t becomes CHECK_NONE */

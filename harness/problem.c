@@ -1,6 +1,7 @@
 #include "harness/problem.h"
 
 #include "harness/about.h"
+#include "harness/block_mask.h"
 #include "runtime/abilities.h"
 #include "runtime/config.h"
 
@@ -46,7 +47,8 @@ static const struct {
               FIELD(sinks),       FIELD(page_rows),    FIELD(split_keys),
               FIELD(cache_e4m3),  FIELD(e4m3),         FIELD(e4m3_serves),
               FIELD(descale),     FIELD(transposed_V), FIELD(rounded_sums_of_P),
-              FIELD(summed_keys), FIELD(d_head_v),     FIELD(cache_int8)};
+              FIELD(summed_keys), FIELD(d_head_v),     FIELD(cache_int8),
+              FIELD(block_mask),  FIELD(mask_seed)};
 
 bool problem_equal(const struct problem *a, const struct problem *b) {
     for (size_t i = 0; i < sizeof FIELDS / sizeof *FIELDS; i++)
@@ -105,7 +107,7 @@ bool problem_is_ragged(const struct problem *problem) {
 bool problem_is_served(const struct problem *problem) {
     return problem_is_ragged(problem) || problem->layout == LAYOUT_PACKED || problem->windowed ||
            problem->softcap > 0 || problem->sinks || problem->page_rows || problem->split_keys ||
-           problem_has_cache_of_bytes(problem) || problem->e4m3_serves;
+           problem_has_cache_of_bytes(problem) || problem->e4m3_serves || problem->block_mask;
 }
 
 int64_t problem_lse_bytes(const struct problem *problem) {
@@ -224,26 +226,28 @@ static double visible_pairs(const struct problem *problem) {
     return rows * (2 * seq_k - rows + 1) / 2;
 }
 
-/* The total of all sequences. */
+/* The total of all sequences and heads. */
 static double all_pairs(const struct problem *problem) {
+    const double heads = (double)problem->heads;
     int64_t pairs = 0;
-    if (!problem_is_ragged(problem) && !problem->windowed) return (double)problem->batch * visible_pairs(problem);
+    if (problem->block_mask) return (double)block_mask_pairs(problem);
+    if (!problem_is_ragged(problem) && !problem->windowed)
+        return heads * (double)problem->batch * visible_pairs(problem);
     for (int64_t batch = 0; batch < problem->batch; batch++)
         for (int64_t row = 0; row < problem_length(problem, TENSOR_Q, batch); row++) {
             const struct key_span seen = problem_seen_keys(problem, batch, row);
             pairs += seen.end - seen.first;
         }
-    return (double)pairs;
+    return heads * (double)pairs;
 }
 
 double problem_flop(const struct problem *problem) {
     const double of_K = problem->backward ? 3 : 1, of_V = problem->backward ? 2 : 1; /* products */
-    return 2 * (double)problem->heads * all_pairs(problem) *
-           (of_K * problem->d_head + of_V * problem_d_head(problem, TENSOR_V));
+    return 2 * all_pairs(problem) * (of_K * problem->d_head + of_V * problem_d_head(problem, TENSOR_V));
 }
 
 double problem_attn_flop(const struct problem *problem) {
-    return problem_flop(problem) + 6.0 * (double)problem->heads * all_pairs(problem);
+    return problem_flop(problem) + 6.0 * all_pairs(problem);
 }
 
 int64_t problem_default_batch(int64_t seq) {
@@ -271,6 +275,7 @@ static const char *serving_option(const struct problem *problem) {
            : problem->sinks       ? "--sinks"
            : problem->page_rows   ? "--page-rows"
            : problem->split_keys  ? "--split-keys"
+           : problem->block_mask  ? "--block-mask"
                                   : NULL;
 }
 
@@ -289,7 +294,10 @@ static enum status check_cache(const struct problem *problem, const struct kerne
     const char *const of_lengths = problem->Q_lengths                 ? "--seqlens-q"
                                    : problem->layout == LAYOUT_PACKED ? "--layout packed"
                                                                       : NULL;
-    const char *const others = problem->windowed ? "--window" : problem->sinks ? "--sinks" : NULL;
+    const char *const others = problem->windowed     ? "--window"
+                               : problem->sinks      ? "--sinks"
+                               : problem->block_mask ? "--block-mask"
+                                                     : NULL;
     const char *const lacks = !ragged && of_lengths ? of_lengths : others;
     const int64_t keys = problem->split_keys;
     if (lacks && lacks == of_lengths && problem_has_cache_of_bytes(problem))
@@ -314,6 +322,11 @@ static enum status check_no_cache(const struct problem *problem, const struct ke
         return fail(failure, STATUS_USAGE, "--page-rows: config %s %s", config_format(config, text),
                     problem->page_rows ? "does not support it; use one with the flag pages"
                                        : "requires it; set the rows per page");
+    if (problem->block_mask && !config_has(config, EXTENDED))
+        return fail(failure, STATUS_USAGE, "--block-mask: config %s does not support it; use one with the flag extend",
+                    config_format(config, text));
+    if (problem->block_mask && problem->page_rows)
+        return fail(failure, STATUS_USAGE, "--block-mask: cannot be combined with --page-rows; remove one of them");
     return STATUS_OK;
 }
 
@@ -433,9 +446,11 @@ static enum status check_backward(const struct problem *problem, const struct ke
                  {problem->causal && !config_has(config, CAUSAL), "--causal: needs a config with the flag causal"},
                  {problem->KV_heads != problem->heads && !config_has(config, GROUPED_HEADS),
                   "--kv-heads: needs a config with the flag grouped"}};
-    if (problem->page_rows || problem->split_keys)
+    if (problem->page_rows || problem->split_keys || problem->block_mask)
         return fail(failure, STATUS_USAGE, "%s: the backward pass does not support it; remove it",
-                    problem->page_rows ? "--page-rows" : "--split-keys");
+                    problem->page_rows    ? "--page-rows"
+                    : problem->split_keys ? "--split-keys"
+                                          : "--block-mask");
     if (served && !config_has(config, SERVES))
         return fail(failure, STATUS_USAGE, "%s: needs a config of attention/backward with the flag serve, not %s of %s",
                     served, config_format(config, text), about_version());
@@ -504,10 +519,15 @@ static enum status check_no_descale(const struct problem *problem, struct failur
 }
 
 enum status problem_check(const struct problem *problem, const struct kernel_config *config, struct failure *failure) {
+    const int most_V = config_d_head_v(config), d_head_v = problem_d_head(problem, TENSOR_V);
+    const char *const rule = config_has(config, EXTENDED) ? "a multiple of 8 up to " : "";
     enum status status;
-    if (!config_fits(config, problem->d_head, problem_d_head(problem, TENSOR_V)))
+    if (!config_fits(config, problem->d_head, most_V))
         return fail(failure, STATUS_USAGE, "--d-head %d: must be %s%d, the head size of the config", problem->d_head,
-                    config_has(config, EXTENDED) ? "a multiple of 8 up to " : "", config->d_head);
+                    rule, config->d_head);
+    if (!config_fits(config, problem->d_head, d_head_v))
+        return fail(failure, STATUS_USAGE, "--d-head-v %d: must be %s%d, the rows of V of the config%s", d_head_v, rule,
+                    most_V, *rule ? "" : "; use attention/wgmma or attention/mma_sync with the flag extend");
     if ((status = check_sizes(problem, failure))) return status;
     if (problem->e4m3) return check_fp8(problem, config, failure);
     if ((status = check_no_descale(problem, failure))) return status;

@@ -27,6 +27,9 @@ enum layout {
     LAYOUT_PACKED  /* contiguous (tokens, heads, d_head): the sequences packed, found by offsets */
 };
 
+/* Hidden blocks of scores: harness/block_mask.h. */
+enum block_mask { MASK_NONE, MASK_CAUSAL, MASK_DOCUMENT, MASK_RANDOM };
+
 /* On the host Q, K, V and O are contiguous (batch, seq, heads, d_head) tensors, K and V with seq_k and KV_heads. Rows
  * past the length of a sequence are NaN on the host and do not exist on the device. */
 struct problem {
@@ -51,6 +54,8 @@ struct problem {
     bool sinks;                        /* each head has one: problem_sink() */
     int64_t page_rows;                 /* rows of a page of K and V; 0: not paged */
     int64_t split_keys;                /* keys of a part; 0: parts have no size */
+    enum block_mask block_mask;
+    uint64_t mask_seed; /* of MASK_RANDOM */
 
     /* K and V are of this type, with problem_cache_scale(); Q and O are of dtype. */
     bool cache_e4m3, cache_int8;

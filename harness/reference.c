@@ -1,5 +1,6 @@
 #include "harness/reference.h"
 
+#include "harness/block_mask.h"
 #include "harness/half.h"
 
 #include <math.h>
@@ -14,8 +15,8 @@
 #define FOR_EACH_VECTOR_WIDTH
 #endif
 
-enum { KEYS = 32 };    /* of one block: 256 * KEYS doubles are 64 KB */
-enum { COLUMNS = 16 }; /* of a step: every d_head is a multiple */
+enum { KEYS = 32 };   /* of one block: 256 * KEYS doubles are 64 KB */
+enum { COLUMNS = 8 }; /* of a step: every d_head is a multiple */
 
 struct reference_scratch {
     double query[MAX_REFERENCE_ROWS][MAX_D_HEAD]; /* times the scale */
@@ -99,24 +100,34 @@ static double length_of(const double *vector, int d_head) {
     return sqrt(sum);
 }
 
-/* The `keys` scores of a row to probabilities, in place, and what the row's log-sum-exp is judged by. */
+/* The scores of hidden blocks become -infinity. */
+static void hide_blocks(const struct problem *problem, int64_t batch, int64_t head, int64_t row, struct key_span seen,
+                        double *scores) {
+    for (int64_t key = seen.first; key < seen.end; key++)
+        if (!block_mask_shows(problem, batch, head, row, key)) scores[key] = -INFINITY;
+}
+
+/* The `keys` scores of a row to probabilities, in place, and what the row's log-sum-exp is judged by. A score of
+ * -infinity is that of a key which the row does not see. */
 static void softmax(double *scores, int64_t keys, double sink, const double *lengths, double query_length,
                     struct reference_row *result) {
     const bool sinks = sink > -INFINITY;
     double most = sink, least = sinks ? sink : INFINITY, sum = 0, length = 0;
     for (int64_t j = 0; j < keys; j++) {
+        if (scores[j] == -INFINITY) continue;
+        result->keys++;
         if (scores[j] > most) most = scores[j];
         if (scores[j] < least) least = scores[j];
     }
+    const bool any = result->keys || sinks;
     if (sinks) sum = exp(sink - most);
-    for (int64_t j = 0; j < keys; j++) sum += scores[j] = exp(scores[j] - most);
-    for (int64_t j = 0; j < keys; j++) {
+    for (int64_t j = 0; j < keys; j++) sum += scores[j] = any ? exp(scores[j] - most) : 0;
+    for (int64_t j = 0; j < keys && any; j++) {
         scores[j] /= sum;
         length += scores[j] * lengths[j];
     }
-    result->keys = keys;
-    result->lse = keys || sinks ? most + log(sum) : -INFINITY;
-    result->largest = keys || sinks ? fmax(fabs(most), fabs(least)) : 0;
+    result->lse = any ? most + log(sum) : -INFINITY;
+    result->largest = any ? fmax(fabs(most), fabs(least)) : 0;
     result->products = query_length * length;
 }
 
@@ -174,6 +185,8 @@ void reference_rows(const struct inputs *inputs, int64_t batch, int64_t head, co
             memcpy(scratch->scores + i * seq_k + first, scores, (size_t)n * sizeof *scores);
         }
     }
+    for (int i = 0; i < n_rows && problem->block_mask; i++)
+        hide_blocks(problem, batch, head, rows[i], seen[i], scratch->scores + i * seq_k);
     for (int i = 0; i < n_rows; i++)
         softmax(scratch->scores + i * seq_k + seen[i].first, seen[i].end - seen[i].first, problem_sink(problem, head),
                 scratch->lengths + seen[i].first, length_of(scratch->query[i], d_head), &results[i]);

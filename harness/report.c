@@ -2,6 +2,7 @@
 
 #include "emulator/emu.h"
 #include "harness/about.h"
+#include "harness/block_mask.h"
 #include "harness/peer.h"
 #include "runtime/config.h"
 #include "runtime/json.h"
@@ -107,6 +108,10 @@ static void add_served(struct json *json, const struct problem *problem) {
     json_bool(json, "sinks", problem->sinks);
     json_int(json, "page_rows", problem->page_rows);
     json_int(json, "split_keys", problem->split_keys);
+    if (!problem->block_mask) return;
+    char name[MASK_NAME_SIZE];
+    json_string(json, "block_mask", block_mask_name(problem, name));
+    json_int(json, "visible_pairs", block_mask_pairs(problem));
 }
 
 /* Fields of problems whose inputs, or K and V, are bytes. */
@@ -128,6 +133,7 @@ static void add_problem(struct json *json, const struct problem *problem) {
     json_int(json, "seq", problem->seq_q);
     json_int(json, "seq_k", problem->seq_k);
     json_int(json, "d_head", problem->d_head);
+    if (problem->d_head_v) json_int(json, "d_head_v", problem->d_head_v);
     json_string(json, "dtype", problem->e4m3 ? "e4m3" : dtype_name(problem->dtype));
     if (problem->e4m3 || problem_has_cache_of_bytes(problem)) add_bytes(json, problem);
     json_string(json, "dist", distribution_name(problem->dist));
@@ -497,6 +503,7 @@ static void print_problem(FILE *out, const struct problem *problem) {
     fprintf(out, " seq %" PRId64, problem->seq_q);
     if (problem->seq_k != problem->seq_q) fprintf(out, " on %" PRId64, problem->seq_k);
     if (problem->d_head != 128) fprintf(out, " d_head %d", problem->d_head);
+    if (problem->d_head_v) fprintf(out, " d_head_v %d", problem->d_head_v);
     fprintf(out, problem->e4m3 ? " e4m3 to %s" : " %s", dtype_name(problem->dtype));
     if (problem_has_cache_of_bytes(problem)) fprintf(out, " on %s", problem->cache_int8 ? "int8" : "e4m3");
     if (problem->dist != DIST_NORMAL) fprintf(out, " %s", distribution_name(problem->dist));
@@ -509,6 +516,8 @@ static void print_problem(FILE *out, const struct problem *problem) {
     if (problem->windowed) fprintf(out, " window %" PRId64 ",%" PRId64, problem->window_left, problem->window_right);
     if (problem->softcap > 0) fprintf(out, " softcap %g", problem->softcap);
     if (problem->sinks) fprintf(out, " sinks");
+    char mask[MASK_NAME_SIZE];
+    if (problem->block_mask) fprintf(out, " block mask %s", block_mask_name(problem, mask));
 }
 
 /* Launches that follow each other: on a cool GPU, and when it is as hot as it gets. */

@@ -62,11 +62,16 @@ static enum status fail_size(int64_t d_head, const char *sizes, struct failure *
                 of_ladder ? " supports more sizes" : "");
 }
 
+/* True if only kernels with extended_args compute what the command line asks for. */
+static bool asks_for_extended(const struct options *options) {
+    return options->d_head_v || options->block_mask.kind;
+}
+
 /* True if only kernels with serving_args compute what the command line asks for. */
 static bool asks_for_serving(const struct options *options) {
     return options->Q_lengths.count || options->KV_lengths.count || options->layout == LAYOUT_PACKED ||
            options->window.left >= 0 || options->window.right >= 0 || options->softcap > 0 || options->sinks ||
-           options->page_rows || options->split_keys;
+           options->page_rows || options->split_keys || asks_for_extended(options);
 }
 
 /* True if there is a number of heads of which a KV head has several. */
@@ -96,6 +101,26 @@ static bool serving_config(const struct options *options, struct kernel_config *
     return false;
 }
 
+/* The smallest extended configuration whose rows hold those that are asked for; false where the header has none. */
+static bool extended_config(const struct options *options, struct kernel_config *best) {
+    struct failure ignored;
+    struct kernel_config config;
+    bool found = false;
+    if (config_parse(about_config(), &config, &ignored)) return false;
+    const int64_t d_head = options->d_head ? options->d_head : config.d_head;
+    const int64_t d_head_v = options->d_head_v ? options->d_head_v : d_head;
+    for (const char *form = about_serving(); *form; form += strcspn(form, ";") + 1) {
+        char text[CONFIG_TEXT_SIZE];
+        snprintf(text, sizeof text, "%.*s", (int)strcspn(form, ";"), form);
+        if (config_parse(text, &config, &ignored) || !config_has(&config, EXTENDED) || config.d_head < d_head ||
+            config_d_head_v(&config) < d_head_v || (found && config.d_head >= best->d_head))
+            continue;
+        *best = config;
+        found = true;
+    }
+    return found;
+}
+
 /* The version's own configuration for heads of d_head elements: that of its header, or one of the others there. */
 static enum status own_config(int64_t d_head, struct kernel_config *config, struct failure *failure) {
     char sizes[100];
@@ -123,7 +148,9 @@ enum status select_instances(const struct options *options, const struct instanc
             if ((status = choose_all(options, table, chosen, capacity, count, failure))) return status;
             continue;
         }
-        if (!own || !asks_for_serving(options) || !serving_config(options, &config)) {
+        const bool extended = asks_for_extended(options);
+        if (!own || !asks_for_serving(options) ||
+            !(extended ? extended_config(options, &config) : serving_config(options, &config))) {
             status = own ? own_config(options->d_head, &config, failure) : config_parse(text, &config, failure);
             if (status) return status;
         }
@@ -131,7 +158,7 @@ enum status select_instances(const struct options *options, const struct instanc
         if (options->dtype != ANY_DTYPE && config.dtype != options->dtype)
             return fail(failure, STATUS_USAGE, "--config '%s': has type %s, but --dtype is %s; remove one of them",
                         text, dtype_name(config.dtype), dtype_name(options->dtype));
-        if (options->d_head && config.d_head != options->d_head)
+        if (options->d_head && config.d_head != options->d_head && !config_has(&config, EXTENDED))
             return fail(failure, STATUS_USAGE,
                         "--config '%s': has d_head %d, but --d-head is %" PRId64 "; remove one of them", text,
                         config.d_head, options->d_head);

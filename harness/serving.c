@@ -1,9 +1,11 @@
 #include "harness/serving.h"
 
+#include "harness/block_mask.h"
+
 #include <string.h>
 
 /* Arrays of offsets and of lengths, for Q and for K and V, and others. */
-enum { Q_OFFSETS, KV_OFFSETS, Q_LENGTHS, KV_LENGTHS, SINKS, PAGES, K_SCALES, V_SCALES, Q_SCALES, N_ARRAYS };
+enum { Q_OFFSETS, KV_OFFSETS, Q_LENGTHS, KV_LENGTHS, SINKS, PAGES, K_SCALES, V_SCALES, Q_SCALES, MASK, N_ARRAYS };
 
 /* The 4-byte elements before an array, or of all. */
 static int64_t elements_before(const struct problem *problem, int array) {
@@ -17,7 +19,8 @@ static int64_t elements_before(const struct problem *problem, int array) {
                                       pages,
                                       scales,
                                       scales,
-                                      problem->e4m3_serves ? problem->heads : 0};
+                                      problem->e4m3_serves ? problem->heads : 0,
+                                      (block_mask_bytes(problem) + 3) / 4};
     int64_t elements = 0;
     for (int i = 0; i < array; i++) elements += counts[i];
     return elements;
@@ -70,6 +73,7 @@ void serving_fill(const struct problem *problem, void *memory) {
             memcpy(integers + elements_before(problem, K_SCALES + t) + head, &scale, sizeof scale);
         }
     if (problem->e4m3_serves) fill_descale(problem, integers);
+    if (problem->block_mask) block_mask_fill(problem, (uint8_t *)(integers + elements_before(problem, MASK)));
 }
 
 static const float *floats_at(const struct problem *problem, int array, uint64_t address) {
@@ -108,5 +112,15 @@ serving_args serving_args_of(const struct problem *problem, attention_args atten
         args.K_scales = floats_at(problem, K_SCALES, address);
         args.V_scales = floats_at(problem, V_SCALES, address);
     }
+    return args;
+}
+
+extended_args extended_args_of(const struct problem *problem, attention_args attention, uint64_t address) {
+    extended_args args = {.serving = serving_args_of(problem, attention, address),
+                          .d_head_v = problem_d_head(problem, TENSOR_V)};
+    if (!problem->block_mask) return args;
+    args.block_mask = (const uint8_t *)(uintptr_t)(address + 4 * (uint64_t)elements_before(problem, MASK));
+    args.block_mask_strides = block_mask_strides(problem);
+    args.mask_query_shift = args.mask_key_shift = MASK_SHIFT;
     return args;
 }

@@ -13,11 +13,12 @@
 
 #include <stdint.h>
 
-/* Offsets, lengths and sinks, one array after another. */
+/* Offsets, lengths, sinks and a block mask, one array after another. */
 int64_t serving_bytes(const struct problem *problem);
 void serving_fill(const struct problem *problem, void *memory);
 
 /* `attention` with what the problem adds; the arrays are at `address`. */
 serving_args serving_args_of(const struct problem *problem, attention_args attention, uint64_t address);
+extended_args extended_args_of(const struct problem *problem, attention_args attention, uint64_t address);
 
 #endif

@@ -44,6 +44,8 @@ class Served:
     sinks: bool = False
     page_rows: int = 0
     split_keys: int = 0
+    block_mask: str = ""
+    visible_pairs: int = 0  # of all sequences and heads, with a block mask
 
     def __bool__(self) -> bool:
         return self != Served()
@@ -68,6 +70,7 @@ class Served:
         words += [f"softcap {self.softcap:g}"] if self.softcap else []
         words += ["sinks"] if self.sinks else []
         words += [f"pages of {self.page_rows}"] if self.page_rows else []
+        words += [f"block mask {self.block_mask}"] if self.block_mask else []
         return ", ".join(words + ([f"parts of {self.split_keys}"] if self.split_keys else []))
 
 
@@ -94,6 +97,7 @@ class Problem:
     output_dtype: str = ""  # where inputs are e4m3
     cache_dtype: str = ""  # where K and V have another type than Q
     descale: tuple[float, float, float] = (1.0, 1.0, 1.0)  # likewise: what Q, K and V are multiplied by
+    d_head_v: int = 0  # of V and O; 0: d_head
 
     def pairs(self) -> int:
         """Pairs of a query and a key that it sees, of one head. The last query sees every key."""
@@ -107,10 +111,11 @@ class Problem:
         return rows * keys - rows * (rows - 1) // 2
 
     def flop(self) -> int:
-        """4·d·batch·heads·pairs for attention, 10·d·… for its gradients, 2·seq³ for the matmul."""
+        """2·(d + d of V)·batch·heads·pairs for attention, 10·d·… for its gradients, 2·seq³ for the matmul."""
         if self.kind == "matmul":
             return 2 * self.seq**3
-        return (10 if self.backward else 4) * self.batch * self.heads * self.pairs() * self.d_head
+        elements = 5 * self.d_head if self.backward else self.d_head + (self.d_head_v or self.d_head)
+        return 2 * elements * (self.served.visible_pairs or self.batch * self.heads * self.pairs())
 
     def case(self) -> str:
         """The difference from plain attention with d_head 128; "" if there is none."""
@@ -122,6 +127,7 @@ class Problem:
         )
         words += ["causal"] if self.causal else []
         words += [f"d_head {self.d_head}"] if self.d_head != 128 and self.kind == "attention" else []
+        words += [f"d_head of V {self.d_head_v}"] if self.d_head_v else []
         words += [f"{self.kv_heads} KV heads"] if self.kv_heads else []
         words += [f"{self.seq_k} keys"] if self.seq_k else []
         words += [f"scale {self.scale:g}"] if self.scale else []
@@ -233,6 +239,7 @@ def _problem(raw: dict[str, Any]) -> Problem:
         output_dtype=raw.get("output_dtype") or "",
         cache_dtype=raw.get("cache_dtype") or "",
         descale=(raw.get("descale_q") or 1.0, raw.get("descale_k") or 1.0, raw.get("descale_v") or 1.0),
+        d_head_v=raw.get("d_head_v") or 0,
         **numbers,
     )
 
@@ -250,6 +257,8 @@ def _served(raw: dict[str, Any]) -> Served:
         sinks=bool(raw.get("sinks")),
         page_rows=raw.get("page_rows") or 0,
         split_keys=raw.get("split_keys") or 0,
+        block_mask=raw.get("block_mask") or "",
+        visible_pairs=raw.get("visible_pairs") or 0,
     )
 
 

@@ -28,14 +28,8 @@ OURS = [root() / "docs" / f"{name}.md" for name in ("architecture", "hopper", "m
 ]
 GPU_GOALS = ("bench", "gpu-check")
 GPU_PAGES = (
-    "one-hour.md",
-    "new-gpu.md",
-    "your-gpu.md",
-    "internals.md",
-    "measuring.md",
-    "adding-a-version.md",
-    "CONTRIBUTING.md",
-)
+    "one-hour.md", "new-gpu.md", "your-gpu.md", "internals.md", "measuring.md", "adding-a-version.md", "CONTRIBUTING.md"
+)  # fmt: skip
 EXAMPLE = "v99"  # of docs/adding-a-version.md, which test_walk.py runs
 VERSION_GOAL = re.compile(RUNG)
 VERSIONS = kernel_files(root()) | backward_files(root()) | fp8_files(root())

@@ -10,18 +10,8 @@ from analysis.files import root
 
 # From the lowest up.
 FLOORS = (
-    "ladder",
-    "machine_code",
-    "predict",
-    "measure",
-    "emulate",
-    "judge",
-    "tools",
-    "learn",
-    "inspect",
-    "publish",
-    "site",
-)
+    "ladder", "machine_code", "predict", "measure", "emulate", "judge", "tools", "learn", "inspect", "publish", "site"
+)  # fmt: skip
 GROUND = ("building", "errors", "files", "table")
 PROGRAM = "__main__"  # imports all floors; no module imports it
 

@@ -627,7 +627,7 @@ def test_the_schema_names_every_field_of_a_record(driver: str) -> None:
     others = re.compile(r"peer|library|run|run\..*|problem\.kind|timing\.kept_(of|every)")
     # Records of varlen kernels, of a backward pass and of e4m3:
     serving = re.compile(
-        r"problem\.(seqlens_[qk]|window_(left|right)|softcap|sinks|page_rows|split_keys|pass|(output|cache)_dtype|descale_[qkv])"
+        r"problem\.(seqlens_[qk]|window_(left|right)|softcap|sinks|page_rows|split_keys|d_head_v|block_mask|visible_pairs|pass|(output|cache)_dtype|descale_[qkv])"
         r"|check\.d[qkv]_relative_error"
     )
     assert {name for name in named if not (others.fullmatch(name) or serving.fullmatch(name))} == written

@@ -172,6 +172,36 @@ def test_lengths_pages_and_masks(kernel: str, arguments: str) -> None:
         assert record["check"]["rows"] == 70 + 3 + 9 + 66 + 5 + 2
 
 
+# Rows of all sizes that extended configs have, with a block mask each: sequences that end within a block, rows without
+# keys.
+MASKED = {
+    "--d-head 64 --seq-q 300 --seq-k 1100 --heads 3 --kv-heads 1 --causal": "random:1",
+    "--seq-q 700 --seq-k 600 --heads 2 --dtype bf16": "causal",
+    "--d-head 256 --seq-q 150 --seq-k 1000 --heads 2 --window 500,0": "random:2",
+    "--d-head 192 --d-head-v 128 --seq-q 1000 --seq-k 1100 --heads 1": "document",
+    "--d-head 576 --d-head-v 512 --seq-q 150 --seq-k 700 --heads 1": "random:3",
+    "--d-head 72 --d-head-v 40 --layout packed --seqlens-q 300,5,0,200 --seqlens-k 520,130,7,90 --heads 2": "random:4",
+}
+
+
+@pytest.mark.parametrize("arguments", MASKED)
+@pytest.mark.parametrize("kernel", [WGMMA, MMA_SYNC])
+def test_block_masks_in_several_orders(kernel: str, arguments: str) -> None:
+    """Without a race, whichever warp runs first."""
+    for schedule in range(4):
+        record = record_of(kernel, f"{arguments} --lse --block-mask {MASKED[arguments]} --schedule {schedule}")
+        assert record["problem"]["block_mask"] == MASKED[arguments] and "extend" in record["config"]
+        assert str(record["problem"].get("d_head_v")) == dict(pairwise(arguments.split())).get("--d-head-v", "None")
+
+
+def test_hidden_blocks_are_skipped() -> None:
+    """Documents of 1, 2, 3, 1 and 1 blocks: 16 of 64."""
+    sizes = "--seq 1024 --heads 1 --block-mask"
+    record = record_of(WGMMA, f"{sizes} document")
+    assert record["problem"]["visible_pairs"] == 16 * 128**2
+    assert record["counters"]["total"]["wgmma"] == count_of(WGMMA, "wgmma", f"{sizes} causal") * 16 / 36
+
+
 SMALLEST = {
     MMA_SYNC: ("FP16,256,64,16", "FP16,128,128,32", "FP16,192,64"),
     CP_ASYNC: ("FP16,128,16,64,2",),
@@ -404,14 +434,10 @@ def test_blocks_outside_a_window_are_skipped() -> None:
 def test_heads_of_a_group_share_Q_blocks() -> None:
     """Where they need fewer: 130 queries of a head alone take two, and those of four heads take five. With mma.sync
     only warps of 16 rows that exist multiply: of 520 rows 33."""
+    own = f"--config {config_of(MMA_SYNC, 'FP16,128,128', 'serve')}"
     for kernel, name, config, cases in (
         (WGMMA, "wgmma", "", (("1,1", 2 + 2), ("130,1", 10 + 2), ("128,32", 8 + 2))),
-        (
-            MMA_SYNC,
-            "mma",
-            f"--config {config_of(MMA_SYNC, 'FP16,128,128', 'serve')}",
-            (("1,1", 4 / 8), ("130,1", 68 / 8)),
-        ),
+        (MMA_SYNC, "mma", own, (("1,1", 4 / 8), ("130,1", 68 / 8))),
     ):
         one = count_of(kernel, name, f"--heads 1 --layout packed --seqlens-q 128 --seqlens-k 128 {config}")
         for lengths, blocks in cases:
@@ -520,27 +546,21 @@ CACHES = "--seq-q 1 --seqlens-k 40,3"
         (WGMMA, f"--sinks {TAKES.removesuffix('+serve')}", "use attention/wgmma with a config that has the flag serve"),
         (WGMMA, f"--softcap 5 {TAKES}", f"--softcap 5: config {SERVE} does not support it; use one with the flag cap"),
         (WGMMA, f"{TAKES}+cap", f"--softcap: config {SERVE}+cap requires it; set a positive"),
-        (
-            WGMMA,
-            f"--page-rows 16 {TAKES}",
-            f"--page-rows: config {SERVE} does not support it; use one with the flag pages",
-        ),
+        (WGMMA, f"--page-rows 16 {TAKES}", f"--page-rows: config {SERVE} does not support it; use one with the flag"),
         (WGMMA, f"{TAKES}+pages", f"--page-rows: config {SERVE}+pages requires it; set the rows"),
+        (WGMMA, "--block-mask random:", "--block-mask 'random:': must be causal, document or random:SEED, a whole"),
+        (WGMMA, f"--block-mask causal {TAKES}", f"--block-mask: config {SERVE} does not support it; use one with the"),
+        (WGMMA, "--block-mask causal --page-rows 16", "--block-mask: cannot be combined with --page-rows"),
+        (MMA_SYNC, "--d-head-v 12", "--d-head-v 12: must be a multiple of 8 up to 128, the rows of V of the config"),
+        (DECODE, f"{CACHES} --d-head-v 64", "--d-head-v 64: must be 128, the rows of V of the config; use attention/"),
+        (HOPPER_GRADIENTS, "--seq 70 --block-mask causal", "--block-mask: the backward pass does not support it"),
         (WGMMA, "--split-keys 128", "--split-keys: attention/wgmma does not support it; use attention/decode"),
         (DECODE, f"{CACHES} --page-rows 24", "--page-rows 24: must be a power of two, 16 or more"),
         (DECODE, f"{CACHES} --split-keys 100", "--split-keys 100: must be a multiple of 64, the KV block"),
         (DECODE, f"{CACHES} --window 3,0", "--window: attention/decode does not support it; use attention/wgmma"),
         (DECODE, f"{CACHES} --descale-k 2", "--descale-k 2: attention/decode does not read e4m3; use attention/fp8"),
-        (
-            DECODE,
-            f"{CACHES} --descale-q 2 --config {BYTES}",
-            "--descale-q 2: attention/decode does not read e4m3 queries",
-        ),
-        (
-            DECODE,
-            f"{CACHES} --layout packed --config {BYTES}",
-            "does not support it; use a config with the flag ragged",
-        ),
+        (DECODE, f"{CACHES} --descale-q 2 --config {BYTES}", "--descale-q 2: attention/decode does not read e4m3 q"),
+        (DECODE, f"{CACHES} --layout packed --config {BYTES}", "not support it; use a config with the flag ragged"),
         (FP8_KERNEL, "--d-head 96", "--d-head 96: attention/fp8 supports 128, 64, 256"),
         (FP8_KERNEL, "--seq 64 --page-rows 16", "--page-rows: fp8 kernels do not support it"),
         (FP8_KERNEL, "--layout bhsd", "--layout: must be bshd or packed for fp8 kernels"),

@@ -92,6 +92,8 @@ static void bad_lines(void) {
         {"--dist gauss", "normal|uniform|large|ramp"},
         {"--scale 0", "from 1e-06 to 1e+06"},
         {"--scale nan", "must be a number"},
+        {"--block-mask document:3", "must be causal, document or random:SEED"},
+        {"--block-mask random:99999999999999999999", "a whole number from 0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct options options;
@@ -209,7 +211,7 @@ static void table(void) {
         ok(strstr(help, name) && *row->help && strstr(help, row->help), "--help explains %s", row->name);
         for (size_t k = 0; k < i; k++)
             if (!strcmp(fl_options[k].name, row->name)) ok(false, "%s is in the table twice", row->name);
-        const char *const value = row->kind == OPTION_WINDOW ? "1,1" : "1";
+        const char *const value = row->kind == OPTION_WINDOW ? "1,1" : row->kind == OPTION_MASK ? "random:7" : "1";
         snprintf(line, sizeof line, "%s %s", row->name, !argument[0] ? "" : row->choices ? row->choices->word : value);
         ok(parse(&options, line, &failure) == STATUS_OK && options.given[i], "accepts %s", line);
         if (argument[0])

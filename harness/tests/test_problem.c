@@ -1,6 +1,6 @@
 /* test_problem.c - sizes, their limits and what a problem costs. */
 #include "common/tests/tap.h"
-#include "harness/problem.h"
+#include "harness/block_mask.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -58,6 +58,14 @@ static void costs_of_general_attention(void) {
                  (double)(12 * seen) != pairs;
     }
     ok(!wrong, "operations are those of the pairs that the mask leaves");
+    struct problem masked = problem_square(2, 6, 300);
+    masked.seq_k = 700, masked.d_head_v = 40, masked.causal = true, masked.block_mask = MASK_RANDOM;
+    double pairs = 0;
+    for (int64_t i = 0; i < 2 * 6 * 300 * 700; i++) {
+        const int64_t key = i % 700, row = i / 700 % 300, head = i / 700 / 300;
+        pairs += key <= row + 400 && block_mask_shows(&masked, head / 6, head % 6, row, key);
+    }
+    ok(pairs > 0 && problem_flop(&masked) == 2 * (128 + 40) * pairs, "and with a block mask and shorter rows of V");
     struct problem problem = problem_square(2, 6, 10);
     problem.seq_k = 20;
     problem.KV_heads = 2;

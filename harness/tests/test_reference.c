@@ -1,5 +1,6 @@
 /* test_reference.c - the reference against the formula written plainly, and on cases whose answer is known. */
 #include "common/tests/tap.h"
+#include "harness/block_mask.h"
 #include "harness/half.h"
 #include "harness/reference.h"
 #include "harness/tests/problems.h"
@@ -14,9 +15,13 @@ static double element(const struct inputs *inputs, enum tensor tensor, int64_t b
     return half_to_float(inputs->tensors[tensor][at], inputs->problem.dtype);
 }
 
-/* The mask as it is written in the interface, key by key. */
-static bool sees(const struct problem *problem, int64_t row, int64_t key) {
-    return !problem->causal || key <= row + problem->seq_k - problem->seq_q;
+static uint8_t mask[1 << 10]; /* that a kernel reads */
+
+/* The masks as they are written in the interface, key by key. */
+static bool sees(const struct problem *problem, int64_t batch, int64_t head, int64_t row, int64_t key) {
+    const tensor_strides strides = block_mask_strides(problem);
+    const int64_t at = batch * strides.batch + head * strides.head + row / MASK_ROWS * strides.seq + key / MASK_ROWS;
+    return (!problem->causal || key <= row + problem->seq_k - problem->seq_q) && (!problem->block_mask || mask[at]);
 }
 
 static void plain_row(const struct inputs *inputs, int64_t batch, int64_t head, int64_t row, double *output,
@@ -29,10 +34,11 @@ static void plain_row(const struct inputs *inputs, int64_t batch, int64_t head, 
         for (int c = 0; c < problem->d_head; c++)
             p[j] += element(inputs, TENSOR_Q, batch, head, row, c) * element(inputs, TENSOR_K, batch, KV_head, j, c);
         p[j] = problem->scale > 0 ? p[j] * (float)problem->scale : p[j] / sqrt((double)problem->d_head);
-        if (sees(problem, row, j) && p[j] > most) most = p[j];
+        if (!sees(problem, batch, head, row, j)) p[j] = -INFINITY;
+        most = fmax(most, p[j]);
     }
-    for (int64_t j = 0; j < seq; j++) sum += p[j] = sees(problem, row, j) ? exp(p[j] - most) : 0;
-    for (int c = 0; c < problem->d_head; c++) {
+    for (int64_t j = 0; j < seq; j++) sum += p[j] = p[j] > -INFINITY ? exp(p[j] - most) : 0;
+    for (int c = 0; c < problem_d_head(problem, TENSOR_V); c++) {
         output[c] = weight[c] = 0;
         for (int64_t j = 0; j < seq && sum > 0; j++) {
             const double term = p[j] / sum * element(inputs, TENSOR_V, batch, KV_head, j, c);
@@ -50,6 +56,7 @@ static void against_plain(struct problem problem) {
     double worst = 0;
     int wrong = 0;
     if (!ok(!inputs_generate(&inputs, &problem, &failure), "inputs")) return;
+    block_mask_fill(&problem, mask);
     struct reference_scratch *scratch = reference_scratch_new(&problem);
     for (int64_t head = 0; head < problem.heads; head++)
         for (int n = 1; n <= MAX_REFERENCE_ROWS; n += 5) {
@@ -60,7 +67,7 @@ static void against_plain(struct problem problem) {
             for (int i = 0; i < n; i++) {
                 double output[MAX_D_HEAD], weight[MAX_D_HEAD], lse;
                 plain_row(&inputs, problem.batch - 1, head, rows[i], output, weight, &lse);
-                for (int c = 0; c < problem.d_head; c++) {
+                for (int c = 0; c < problem_d_head(&problem, TENSOR_V); c++) {
                     worst = fmax(worst, fabs(results[i].output[c] - output[c]));
                     worst = fmax(worst, fabs(results[i].weight[c] - weight[c]));
                 }
@@ -100,6 +107,25 @@ static void general(void) {
     }
 }
 
+/* Hidden blocks, in some rows all, and rows of V of another size. */
+static void extended(void) {
+    static const struct {
+        int64_t seq_q, seq_k;
+        int d_head_v;
+        enum block_mask mask;
+    } cases[] = {{40, 72, 24, MASK_NONE},
+                 {300, 520, 40, MASK_RANDOM},
+                 {520, 300, 0, MASK_RANDOM},
+                 {300, 1000, 8, MASK_DOCUMENT},
+                 {520, 300, 0, MASK_CAUSAL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct problem problem = square(2, 3, cases[i].seq_q, FP16, DIST_NORMAL, i);
+        problem.seq_k = cases[i].seq_k, problem.d_head = 24, problem.d_head_v = cases[i].d_head_v;
+        problem.causal = i == 2, problem.block_mask = cases[i].mask, problem.mask_seed = i;
+        against_plain(problem);
+    }
+}
+
 int main(void) {
     against_plain(square(2, 3, 128, FP16, DIST_NORMAL, 1));
     against_plain(square(1, 5, 96, BF16, DIST_NORMAL, 2));
@@ -107,5 +133,6 @@ int main(void) {
     against_plain(square(3, 1, 16, FP16, DIST_RAMP, 4));  /* less than a block */
     against_plain(square(1, 1, 256, FP16, DIST_UNIFORM, 5));
     general();
+    extended();
     return tap_done();
 }

@@ -27,25 +27,8 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
 
 def test_versions_and_peers_share_rounds(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.jsonl"
-    assert (
-        main(
-            [
-                "bench",
-                "--peers",
-                "fa2,fa3,efficient,cublas",
-                "--python",
-                FAKE_TORCH,
-                "--rounds",
-                "3",
-                "--seqs",
-                "512",
-                "--records",
-                str(out),
-                "--json",
-            ]
-        )
-        == 0
-    )
+    options = ["--rounds", "3", "--seqs", "512", "--records", str(out), "--json"]
+    assert main(["bench", "--peers", "fa2,fa3,efficient,cublas", "--python", FAKE_TORCH, *options]) == 0
     captured = capsys.readouterr()
     table = {row["subject"]: row for row in json.loads(captured.out)["rows"]}
     assert table["v02"]["ratio to fa2"] == pytest.approx(2000 / 1600, rel=0.01)
