@@ -29,7 +29,10 @@ RUNS = (
     ("tinygrad", "tinygrad_programs.py", "sm_90a"),
 )
 OF_CUTLASS = tuple(("CUTLASS", "cutlass_programs.py", arch) for arch in ("sm_100a", "sm_103a", "sm_120a"))
-OF_GLUON = (("Gluon's tutorials", "gluon_tutorials.py", "sm_100a"),)
+OF_GLUON = (
+    ("Gluon's tutorials", "gluon_tutorials.py", "sm_100a"),
+    ("Gluon's examples", "gluon_examples.py", "sm_100a"),
+)
 OF_HOSTS = {
     each.lower(): ((each, "host_programs.py", "sm_100a"),)
     for each in ("learn-cuda", "ThunderKittens", "DeepGEMM", "FlashMLA", "FlashInfer")
@@ -109,8 +112,8 @@ def rows_of_checkout(page: str, names: tuple[str, ...], rows: list[str]) -> list
 def only(python: str, tool: str, page: Path, name: str, folder: str) -> int:
     """Rewrite the rows of one project, after the others. Return 1 if a program is wrong."""
     outcomes = [run(python, tool, *each, folder) for each in ONLY[name]]
-    first = f"| {ONLY[name][0][0]} "
-    lines = [line for line in page.read_text(encoding="utf-8").split("\n") if not line.startswith(first)]
+    its = tuple(f"| {each[0]} " for each in ONLY[name])
+    lines = [line for line in page.read_text(encoding="utf-8").split("\n") if not line.startswith(its)]
     lines[lines.index(END) : lines.index(END)] = [each.row() for each in outcomes]
     page.write_text("\n".join(lines), encoding="utf-8")
     return int(any(verdict != "right" for each in outcomes for verdict in each.verdicts.values()))
@@ -132,7 +135,7 @@ def main(
     rows += rows_of_checkout(text, ("ZLUDA",), [each.row() for each in others])
     rows += rows_of_checkout(text, ("CUTLASS",), [each.row() for each in of_cutlass])
     alone = (OF_GLUON, OF_FLASH, *OF_HOSTS.values(), *OF_FRAMEWORKS.values())
-    rows += rows_of_checkout(text, tuple(each[0][0] for each in alone), [])
+    rows += rows_of_checkout(text, tuple(row[0] for each in alone for row in each), [])
     table = "\n".join([BEGIN, *lines, *rows, END])
     before, _, rest = text.partition(BEGIN)
     if not rest:

@@ -103,9 +103,9 @@ $(eval $(call host_program,flashmla,emulator/suite/fp8/flashmla.cu,$(wildcard $(
 	-DFL_SM_100A -I$(FLASHMLA)/csrc/sm100 $$(FLASHMLA_FLAGS)))
 $(eval $(call host_program,flashinfer,emulator/suite/blackwell/flashinfer.cu,,$$(FLASHINFER_FLAGS)))
 
-# Small cases of Gluon's tutorials for Blackwell, from a checkout of Triton.
+# Small cases of Gluon's tutorials and examples for Blackwell, from a checkout of Triton.
 .PHONY: suite-gluon
-suite-gluon: libcuda $(FRAMEWORKS)/frameworks.installed  ##+ Gluon's tutorials of Blackwell: TRITON=
+suite-gluon: libcuda $(FRAMEWORKS)/frameworks.installed  ##+ Gluon's tutorials and examples: TRITON=
 	$(if $(TRITON),,$(error suite-gluon needs TRITON=FOLDER, a checkout of Triton))
 	$(PYTHON) emulator/suite/run.py $(FRAMEWORKS)/bin/python bin/emulated-gpu emulator/suite/README.md \
 		--only gluon '$(TRITON)'

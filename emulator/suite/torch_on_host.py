@@ -149,6 +149,7 @@ def start():
         "synchronize": lambda *_: None,
         "empty_cache": lambda: None,
         "manual_seed": lambda seed: torch.manual_seed(seed),
+        "manual_seed_all": lambda _: None,
         "is_initialized": lambda: True,
         "_lazy_init": lambda: None,
         "Stream": Stream,
