@@ -54,7 +54,7 @@
  * out.
  *
  * Register layout: of 16 columns of S lane 4g + q has columns 2q, 2q + 1, 8 + 2q and 9 + 2q of rows g and g + 8: the
- * order of the keys in Vᵀ. The even ones of 16 columns of O come first, so that the lane's pairs of two tiles are four
+ * order of the keys in Vᵀ. The even ones of 16 columns of O come first, so that a lane's pairs of two tiles are four
  * neighbors of a row.
  *
  * The transposition: ldmatrix.trans of 8 keys x 16 columns moves pairs of columns: with c = lane / 4 and q = lane % 4 a
@@ -146,13 +146,12 @@ struct consumer {
     const int group = warp_uniform(threadIdx.x / WARPGROUP) - 1, warp = computing_warp<cfg>();
     const bool lead = threadIdx.x % WARPGROUP == 0;
     const uint32_t O_addr = at.O + warp * smem_layout<cfg>::O_bytes;
-    float exponent_scale;
     int n = 0;            /* number of the block whose S is computed */
     int turn = 0;         /* number of the Q block */
     int skipped = 0;      /* blocks of it that the warpgroup does not attend to */
     int added = 0;        /* blocks in O since it was 0 */
     bool flushed = false; /* O was added up in shared memory */
-    [[no_unique_address]] factors_of_keys<cfg.serves> factors = {};
+    row_scales<cfg> scales;
 
     __device__ __forceinline__ uint32_t Q_rows(int turn) const {
         return at.Q.stage(turn) + group * GROUP_ROWS * cfg.d_head;
@@ -189,40 +188,18 @@ struct consumer {
         else
             return args;
     }
-    __device__ __forceinline__ bool keys_have_factors() const {
-        if constexpr (cfg.serves)
-            return args.scale_keys != 0;
-        else
-            return false;
-    }
-    __device__ __forceinline__ void find_factors(int turn, const kept_for<cfg> &rows) {
+    __device__ __forceinline__ void find_scales(int turn, const kept_for<cfg> &rows) {
         if constexpr (cfg.serves) {
             const varlen_tile tile = read_Q_block(at, turn);
-            exponent_scale = find_exponent_scale(args, tile);
-            if (!keys_have_factors()) return;
-            factors.before =
-                (tile.sample * args.KV_heads + tile.KV_head) * ((args.seq_k + args.scale_keys - 1) / args.scale_keys);
-            factors.score_scale = exponent_scale, exponent_scale = 1;
+            scales.find(args, tile);
         } else
-            exponent_scale = find_exponent_scale(args, rows);
-    }
-
-    /* With scales for groups of keys, S is converted to exponents immediately. */
-    __device__ __forceinline__ void apply_factors(int first_key) const {
-        if constexpr (cfg.serves)
-            if (keys_have_factors()) scale_S<cfg>(args, S, factors.before, first_key, factors.score_scale);
-    }
-
-    /* With scales for groups of keys, l sums P without the scales, before rounding. */
-    __device__ __forceinline__ void undo_factors(float (&sum)[2], int first_key) const {
-        if constexpr (cfg.serves)
-            if (keys_have_factors()) sum_without_factors<cfg>(args, sum, S, factors.before, first_key);
+            scales.find(args, rows);
     }
 
     __device__ __forceinline__ void round(float (&sum)[2], int first_key) const {
         round_P<cfg>(P, S);
         if constexpr (cfg.rounded_sums) sum_rounded<cfg>(sum, P);
-        undo_factors(sum, first_key);
+        scales.undo(args, sum, S, first_key);
     }
 
     /* The lane's rows that belong to the sequence. */
@@ -242,14 +219,14 @@ struct consumer {
         const uint32_t rows = Q_rows(turn) + warp % 4 * 16 * row_bytes<cfg>;
         if constexpr (cfg.serves) {
             compute_S_again<cfg>(args, S, rows, first_key, read_Q_block(at, turn));
-            apply_factors(first_key);
+            scales.apply(args, S, first_key);
         } else
             compute_S_again<cfg>(args, S, rows, first_key, here);
     }
 
     /* The first block of all. */
     __device__ __forceinline__ void begin() {
-        find_factors(0, here);
+        find_scales(0, here);
         n = skipped = count_skipped<cfg>(keys_of(here), here, group);
         at.Q.wait_until_full(0);
         skip_blocks(at.K, 0, skipped);
@@ -257,9 +234,9 @@ struct consumer {
         wgmma_wait_group<0>(S);
         release_K(n);
         skip_blocks(at.Vt, 0, skipped);
-        apply_factors((here.KV_blocks - 1 - skipped) * cfg.B_c);
+        scales.apply(args, S, (here.KV_blocks - 1 - skipped) * cfg.B_c);
         begin_rows<cfg>(keys_of(here), S, row, here.row + 16 * warp, (here.KV_blocks - 1 - skipped) * cfg.B_c,
-                        exponent_scale);
+                        scales.exponent_scale);
         round(row.l, (here.KV_blocks - 1 - skipped) * cfg.B_c);
     }
 
@@ -273,12 +250,12 @@ struct consumer {
         start_next_O(n - 1);
         wgmma_wait_group<1>(S);
         release_K(n);
-        apply_factors(first_key);
+        scales.apply(args, S, first_key);
         if (i < running) {
             mask_keys(keys_of(here), S, first_key, here.row + 16 * warp);
-            raise_m(S, sum, row.m, factor, exponent_scale);
+            raise_m(S, sum, row.m, factor, scales.exponent_scale);
         } else {
-            take_exponentials(S, sum, row.m, exponent_scale);
+            take_exponentials(S, sum, row.m, scales.exponent_scale);
             if (!cfg.rounded_sums) lowered = must_be_lowered(sum);
         }
         finish_O(n - 1);
@@ -286,11 +263,11 @@ struct consumer {
             round_P<cfg>(P, S);
             sum_rounded<cfg>(sum, P);
             if (i >= running) lowered = must_be_lowered(sum);
-            if (!lowered) undo_factors(sum, first_key);
+            if (!lowered) scales.undo(args, sum, S, first_key);
         }
         if (lowered)
             lower_P<cfg>(
-                S, sum, row.m, factor, exponent_scale, [&](float (&of_rows)[2]) { keep_own(of_rows); },
+                S, sum, row.m, factor, scales.exponent_scale, [&](float (&of_rows)[2]) { keep_own(of_rows); },
                 [&] { find_S_again(first_key); });
         if (lowered || i < running) scale_sums(factor);
         if (!cfg.rounded_sums || lowered) round(sum, first_key);
@@ -315,16 +292,16 @@ struct consumer {
     __device__ __forceinline__ void step_across(const kept_for<cfg> &next) {
         if (next.row >= 0) {
             skipped = count_skipped<cfg>(keys_of(next), next, group);
-            find_factors(turn + 1, next);
+            find_scales(turn + 1, next);
             at.Q.wait_until_full(turn + 1);
             skip_blocks(at.K, n + 1, skipped);
             start_next_S(turn + 1, n + 1 + skipped);
             start_next_O(n);
             wgmma_wait_group<1>(S);
             release_K(n + 1 + skipped);
-            apply_factors((next.KV_blocks - 1 - skipped) * cfg.B_c);
+            scales.apply(args, S, (next.KV_blocks - 1 - skipped) * cfg.B_c);
             begin_rows<cfg>(keys_of(next), S, next_row, next.row + 16 * warp, (next.KV_blocks - 1 - skipped) * cfg.B_c,
-                            exponent_scale);
+                            scales.exponent_scale);
             finish_O(n);
             skip_blocks(at.Vt, n + 1, skipped);
         } else {

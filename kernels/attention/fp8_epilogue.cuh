@@ -80,39 +80,70 @@ __device__ __forceinline__ void store_O(const tensor_maps &maps, uint32_t O_addr
     }
 }
 
-/* Store without TMA: each lane writes its elements of its rows, in e4m3 after a division by the scale of the head. Four
- * lanes write 16 columns. */
-template <fp8_config cfg>
-__device__ __forceinline__ void store_own_rows(const serving_args &args, const sums_of_V<cfg> &O,
-                                               const float (&factor)[2], int first_row, const varlen_tile &here) {
-    const int lane = threadIdx.x % 32, q = lane % 4;
-    const float of_head = args.O_e4m3 && args.O_scales ? 1 / args.O_scales[here.head] : 1;
-    for (int half = 0; half < 2; half++) {
-        const int row = first_row + lane / 4 + 8 * half;
-        if (row >= here.seq.seq_q) continue;
-        const int64_t at = here.seq.Q_sample * args.O_strides.batch + here.head * args.O_strides.head +
-                           (here.seq.first_q + row) * args.O_strides.seq + 4 * q;
-        for (int u = 0; u < cfg.d_head / 16; u++) {
-            const float (&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
-            const float x = even[2 * half] * factor[half], y = odd[2 * half] * factor[half],
-                        z = even[2 * half + 1] * factor[half], w = odd[2 * half + 1] * factor[half];
-            if (args.O_e4m3)
-                *(uint32_t *)((uint8_t *)args.O + at + 16 * u) =
-                    cvt_e4m3x4(x * of_head, y * of_head, z * of_head, w * of_head);
-            else
-                *(uint2 *)((uint16_t *)args.O + at + 16 * u) = {round_pair<cfg.dtype>(x, y),
-                                                                round_pair<cfg.dtype>(z, w)};
-        }
-    }
-}
+/* ---- O in global memory ---- */
 
-/* The sequence, or the arguments, of which rows are; the first row of log-sum-exp of a head. */
+/* Number of the sequence's rows, and the first of them in the tensor. */
 __device__ __forceinline__ int rows_of(const fp8_args &args, const work_tile &) {
     return args.seq_q;
 }
 __device__ __forceinline__ int rows_of(const serving_args &, const varlen_tile &here) {
     return here.seq.seq_q;
 }
+__device__ __forceinline__ Q_origin find_O_origin(const work_tile &here) {
+    return {0, here.sample};
+}
+__device__ __forceinline__ Q_origin find_O_origin(const varlen_tile &here) {
+    return {here.seq.first_q, here.seq.Q_sample};
+}
+
+/* True if O is e4m3, and the factor of its elements then. */
+__device__ __forceinline__ bool has_e4m3_O(const fp8_args &) {
+    return false;
+}
+__device__ __forceinline__ bool has_e4m3_O(const serving_args &args) {
+    return args.O_e4m3;
+}
+__device__ __forceinline__ float find_e4m3_factor(const fp8_args &, const work_tile &) {
+    return 1;
+}
+__device__ __forceinline__ float find_e4m3_factor(const serving_args &args, const varlen_tile &here) {
+    return args.O_e4m3 && args.O_scales ? 1 / args.O_scales[here.head] : 1;
+}
+
+/* Offset of the lane's first element of a row in O. Four lanes have 16 columns. */
+__device__ __forceinline__ int64_t find_O_offset(const auto &args, const auto &here, int row) {
+    const Q_origin of_O = find_O_origin(here);
+    return of_O.sample * args.O_strides.batch + here.head * args.O_strides.head +
+           (of_O.row + row) * args.O_strides.seq + 4 * (threadIdx.x % 4);
+}
+
+/* Store the lane's four of 16 columns, tiles 2u and 2u + 1, of its row g (half 0) or g + 8. */
+template <fp8_config cfg>
+__device__ __forceinline__ void store_columns(const auto &args, const sums_of_V<cfg> &O, int u, int half,
+                                              const float (&factor)[2], float of_head, int64_t at) {
+    const float (&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
+    const float x = even[2 * half] * factor[half], y = odd[2 * half] * factor[half],
+                z = even[2 * half + 1] * factor[half], w = odd[2 * half + 1] * factor[half];
+    if (has_e4m3_O(args))
+        *(uint32_t *)((uint8_t *)args.O + at + 16 * u) = cvt_e4m3x4(x * of_head, y * of_head, z * of_head, w * of_head);
+    else
+        *(uint2 *)((uint16_t *)args.O + at + 16 * u) = {round_pair<cfg.dtype>(x, y), round_pair<cfg.dtype>(z, w)};
+}
+
+/* Store without TMA: each lane writes its elements of its rows, in e4m3 after a division by the scale of the head. */
+template <fp8_config cfg>
+__device__ __forceinline__ void store_own_rows(const serving_args &args, const sums_of_V<cfg> &O,
+                                               const float (&factor)[2], int first_row, const varlen_tile &here) {
+    const float of_head = find_e4m3_factor(args, here);
+    for (int half = 0; half < 2; half++) {
+        const int row = first_row + threadIdx.x % 32 / 4 + 8 * half;
+        if (row >= rows_of(args, here)) continue;
+        const int64_t at = find_O_offset(args, here, row);
+        for (int u = 0; u < cfg.d_head / 16; u++) store_columns<cfg>(args, O, u, half, factor, of_head, at);
+    }
+}
+
+/* The first row of log-sum-exp of a head. */
 __device__ __forceinline__ int64_t first_LSE(const fp8_args &args, const work_tile &here) {
     return ((int64_t)here.sample * args.heads + here.head) * args.seq_q;
 }
@@ -129,6 +160,15 @@ __device__ __forceinline__ void store_LSE(const auto &args, const row_state &row
                 LSE[8 * half] = 0.69314718f * (row.m[half] + lg2_approx(row.l[half]));
 }
 
+/* Add up the four lanes' parts of l; `factor` is what O is multiplied by. */
+__device__ __forceinline__ void find_O_factors(float (&factor)[2], row_state &row, float V_descale) {
+    for (int half = 0; half < 2; half++) {
+        row.l[half] += __shfl_xor_sync(0xffffffff, row.l[half], 1);
+        row.l[half] += __shfl_xor_sync(0xffffffff, row.l[half], 2);
+        factor[half] = row.l[half] == 0 ? 0 : V_descale / row.l[half];
+    }
+}
+
 template <fp8_config cfg>
 __device__ __forceinline__ void finish_rows(const args_for<cfg> &args, const tensor_maps &maps, uint32_t O_addr,
                                             sums_of_V<cfg> &O, row_state &row, int first_row, const tile_for<cfg> &here,
@@ -141,11 +181,7 @@ __device__ __forceinline__ void finish_rows(const args_for<cfg> &args, const ten
     } else {
         wait_for_store();
     }
-    for (int half = 0; half < 2; half++) {
-        row.l[half] += __shfl_xor_sync(0xffffffff, row.l[half], 1);
-        row.l[half] += __shfl_xor_sync(0xffffffff, row.l[half], 2);
-        factor[half] = row.l[half] == 0 ? 0 : V_descale / row.l[half];
-    }
+    find_O_factors(factor, row, V_descale);
     if constexpr (cfg.serves) {
         if (args.O_e4m3 || first_row + 16 > here.seq.seq_q)
             store_own_rows<cfg>(args, O, factor, first_row, here);

@@ -1,7 +1,10 @@
 /* fp8_scales.cuh - the scales of Q, K and V, of a head or of blocks of keys.
  *
- *     exponent_scale = find_exponent_scale(args, here);        of scores, to exponents to base 2
- *     scale_S<cfg>(args, S, before, first_key, scale);         where blocks of keys have scales of their own
+ *     row_scales<cfg> scales;
+ *     scales.find(args, here);                       for each Q block
+ *     scales.apply(args, S, first_key);              where groups of keys have scales of their own
+ *     ... scales.exponent_scale                from scores to exponents to base 2
+ *     scales.undo(args, sum, P, first_key);
  *
  * 32 keys, four tiles of S, share a scale.
  */
@@ -81,5 +84,41 @@ __device__ __forceinline__ void sum_without_factors(const serving_args &args, fl
         }
     }
 }
+
+/* The scales of the rows of a Q block. */
+template <fp8_config cfg>
+struct row_scales {
+    float exponent_scale;
+    [[no_unique_address]] factors_of_keys<cfg.serves> factors = {};
+
+    __device__ __forceinline__ static bool are_of_keys(const args_for<cfg> &args) {
+        if constexpr (cfg.serves)
+            return args.scale_keys != 0;
+        else
+            return false;
+    }
+    __device__ __forceinline__ void find(const args_for<cfg> &args, const tile_for<cfg> &here) {
+        exponent_scale = find_exponent_scale(args, here);
+        if constexpr (cfg.serves) {
+            if (!are_of_keys(args)) return;
+            factors.before =
+                (here.sample * args.KV_heads + here.KV_head) * ((args.seq_k + args.scale_keys - 1) / args.scale_keys);
+            factors.score_scale = exponent_scale, exponent_scale = 1;
+        }
+    }
+
+    /* With scales for groups of keys, S is converted to exponents immediately. */
+    __device__ __forceinline__ void apply(const args_for<cfg> &args, scores<cfg> &S, int first_key) const {
+        if constexpr (cfg.serves)
+            if (are_of_keys(args)) scale_S<cfg>(args, S, factors.before, first_key, factors.score_scale);
+    }
+
+    /* With scales for groups of keys, l sums P without the scales, before rounding. */
+    __device__ __forceinline__ void undo(const args_for<cfg> &args, float (&sum)[2], const scores<cfg> &P,
+                                         int first_key) const {
+        if constexpr (cfg.serves)
+            if (are_of_keys(args)) sum_without_factors<cfg>(args, sum, P, factors.before, first_key);
+    }
+};
 
 #endif

@@ -67,18 +67,18 @@ __device__ __forceinline__ void take_exponentials(float (&S)[tiles][4], float (&
     }
 }
 
-/* Turn S into P with the maximum of all blocks up to this one. `factor` is what is left of l and O, which have the one
- * of the blocks before. A row that has attended to no key has no maximum, and its scores of -infinity become 0 with
- * any.
+/* Turn S into P with the maximum of all blocks up to this one, which maps to 2^bits. `factor` is what is left of l and
+ * O, which have the one of the blocks before. A row that has attended to no key has no maximum, and its scores of
+ * -infinity become 0 with any.
  */
-template <int tiles>
+template <int bits = P_BITS, int tiles>
 __device__ __forceinline__ void raise_m(float (&S)[tiles][4], float (&sum)[2], float (&m)[2], float (&factor)[2],
                                         float exponent_scale) {
     float most[2], finite[2];
     find_maxima(most, S);
     for (int half = 0; half < 2; half++) {
         const float before = m[half];
-        m[half] = fmaxf(before, most[half] * exponent_scale - P_BITS);
+        m[half] = fmaxf(before, most[half] * exponent_scale - bits);
         finite[half] = m[half] == -INFINITY ? 0 : m[half];
         factor[half] = ex2_approx(before - finite[half]);
     }
@@ -141,6 +141,7 @@ __device__ __forceinline__ void sum_rounded(float (&sum)[2], const weights<cfg> 
 
 template <fp8_config cfg>
 __device__ __forceinline__ void scale_O(sums_of_V<cfg> &O, const float (&factor)[2]) {
+#pragma unroll
     for (int tile = 0; tile < cfg.d_head / 8; tile++)
         for (int i = 0; i < 4; i++) O[tile][i] *= factor[i / 2];
 }
