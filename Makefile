@@ -62,7 +62,10 @@ VERSIONS := $(call versions_in,mma_sync wgmma) $(ATTENTION) $(BACKWARD) $(FP8)
 # for each of ARCHS. LEFT_OUT: the versions that have none.
 HOPPER := $(call versions_in,wgmma) $(filter-out %mma_sync,$(ATTENTION)) $(filter-out b01 b02 b03,$(BACKWARD)) $(FP8)
 LEFT_OUT := $(if $(filter 90 90a,$(ARCHS)),,$(HOPPER))
-archs_of = $(if $(filter $(1),$(HOPPER)),90a,$(ARCHS))
+# Those that multiply e4m3 by mma.sync are for 8.9 and newer: where others have a cubin for 8.0, they have one for 8.9.
+ADA := attention.fp8_mma_sync
+since = $(if $(filter $(1),$(ADA)),$(sort $(patsubst 8%,89,$(2))),$(2))# since,VERSION,ARCHITECTURES
+archs_of = $(if $(filter $(1),$(HOPPER)),90a,$(call since,$(1),$(ARCHS)))
 CHOSEN := $(or $(VER),$(filter-out $(LEFT_OUT),$(VERSIONS)))
 
 # --- Words that rules use. --------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ enum dtype { FP16 = 5, BF16 = 15 };
 
 /* The multiplying instruction: of the tensor cores, or plain multiply-adds with FMA. The numbers are those of the
  * kernel symbols. */
-enum instruction { MMA_SYNC = 1, WGMMA, FMA, FP8_WGMMA };
+enum instruction { MMA_SYNC = 1, WGMMA, FMA, FP8_WGMMA, FP8_MMA_SYNC };
 
 typedef struct KernelConfig {
 #define FIELD(type, name, word, ...) type name;

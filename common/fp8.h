@@ -41,24 +41,34 @@ typedef struct fp8_args {
 
 static_assert(sizeof(fp8_args) == 256, "tensor maps follow it without padding");
 
+/* True if the kernel multiplies by mma.sync: it copies by cp.async, so there are no tensor maps, and transposes V and
+ * adds up O in registers. */
+FL_CONFIG_FN bool fp8_by_mma_sync(const fp8_config *config) {
+    return config->instruction == FP8_MMA_SYNC;
+}
+
 /* Threads of a CTA: one warpgroup more than compute, which copies the blocks. */
 FL_CONFIG_FN int fp8_threads(const fp8_config *config) {
     return 32 * (config->n_warps + 4);
 }
 
 /* Number of Q blocks in shared memory. Persistent CTAs prefetch the next one, so they use two. Only one fits with
- * d_head 256 and flush_blocks, because the fp32 accumulator of O takes 128 KB. */
+ * d_head 256 and flush_blocks, because the fp32 accumulator of O takes 128 KB of shared memory. */
+FL_CONFIG_FN bool fp8_fills_smem(const fp8_config *config) {
+    return config->d_head == 256 && config->flush_blocks && !fp8_by_mma_sync(config);
+}
 FL_CONFIG_FN int fp8_Q_stages(const fp8_config *config) {
-    return config->persistent && !(config->d_head == 256 && config->flush_blocks) ? 2 : 1;
+    return config->persistent && !fp8_fills_smem(config) ? 2 : 1;
 }
 
 FL_CONFIG_FN int fp8_V_stages(const fp8_config *config) {
-    return config->d_head == 256 && config->flush_blocks ? 1 : config->stages;
+    return fp8_fills_smem(config) ? 1 : config->stages;
 }
 
-/* Bytes in a row of transposed V. A key takes one byte, so this is also the largest B_c that fits. */
+/* Bytes in a row of transposed V; 0: it is in registers. A key takes one byte, so this is also the largest B_c that
+ * fits. */
 FL_CONFIG_FN int fp8_Vt_row_bytes(const fp8_config *config) {
-    return config->d_head == 256 ? 64 : 128;
+    return fp8_by_mma_sync(config) ? 0 : config->d_head == 256 ? 64 : 128;
 }
 
 /* Bytes of rows of d_head bytes in shared memory: Q, in each stage K and V, and V transposed. */
@@ -72,6 +82,7 @@ FL_CONFIG_FN int fp8_rows_bytes(const fp8_config *config) {
 /* Bytes of O in shared memory: 2 per element, plus 4 for the fp32 accumulator with flush_blocks. With tickets the
  * 16-bit result overwrites the accumulator and needs no space of its own. */
 FL_CONFIG_FN int fp8_O_bytes(const fp8_config *config) {
+    if (fp8_by_mma_sync(config)) return 0; /* it is stored from registers */
     const int rounded_bytes = config->flush_blocks && config->tickets ? 0 : 2;
     return config->B_r * config->d_head * (config->flush_blocks ? rounded_bytes + 4 : 2);
 }

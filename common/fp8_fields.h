@@ -1,5 +1,5 @@
-/* fp8_fields.h - the fields of an fp8_config, the configuration of kernels/fp8/ and kernels/attention/fp8.cu.
- * common/config_fields.h describes the columns. */
+/* fp8_fields.h - the fields of an fp8_config, the configuration of kernels/fp8/ and of fp8.cu and fp8_mma_sync.cu in
+ * kernels/attention/. common/config_fields.h describes the columns. */
 #include "common/fields_begin.h"
 
 /* clang-format off */
@@ -8,11 +8,11 @@ FIELD(int, d_head, "()", "elements of a head's row")
 FIELD(int, B_r, "()", "query rows of a CTA")
 FIELD(int, B_c, "()", "keys and values of a KV block")
 FIELD(int, n_warps, "()", "warps that compute, each with 16 query rows; 4 more bring the blocks")
-FIELD(enum instruction, instruction, "fp8_wgmma", "what the tensor cores are given: wgmma of e4m3")
+FIELD(enum instruction, instruction, "fp8_wgmma|fp8_mma_sync", "what multiplies e4m3: wgmma or mma.sync")
 FIELD(int, stages, "stages_N", "blocks in the rings of K and of V")
 FIELD(bool, V_transposed, "v_transposed", "the caller gives V transposed, contiguous [batch, heads, d_head, seq]")
 FIELD(bool, K_permuted, "k_permuted", "the tensor map of K permutes its rows, so that P stays in its lanes")
-FIELD(int, flush_blocks, "flush_N", "KV blocks after which O is added up in fp32 in shared memory; 0 is never")
+FIELD(int, flush_blocks, "flush_N", "KV blocks after which O is added up in fp32; 0 is never")
 FIELD(bool, rounded_sums, "rounded_l", "l sums P as it was rounded to e4m3")
 FIELD(bool, any_length, "any_length", "any number of queries and keys: keys past the last are masked")
 FIELD(bool, causal, "causal", "a launch may ask for the causal mask: KV blocks that no row sees are skipped")
@@ -23,7 +23,8 @@ FIELD(bool, serves, "serve", "a length for each sequence, factors of keys, O in 
 
 RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128 || cfg.d_head == 256,
      "must be 64, 128 or 256: there is no fp8 kernel for another head size")
-RULE(n_warps, cfg.n_warps == 8 || cfg.n_warps == 12, "must be 8 or 12: two or three warpgroups")
+RULE(n_warps, cfg.n_warps == 8 || cfg.n_warps == 12 || (cfg.n_warps == 4 && cfg.instruction == FP8_MMA_SYNC),
+     "must be 8 or 12, or with fp8_mma_sync 4: wgmma needs two or three warpgroups")
 RULE(B_r, cfg.B_r == 16 * cfg.n_warps, "must be 16 rows for each warp")
 RULE(B_c, cfg.B_c >= 32 && cfg.B_c <= 128 && cfg.B_c % 32 == 0, "must be a multiple of 32 up to 128")
 RULE(stages, cfg.stages >= 2, "must be at least 2: one block is copied while another is read")
@@ -31,7 +32,7 @@ RULE(K_permuted, !cfg.K_permuted || cfg.V_transposed,
      "must be off where V is transposed in the kernel: that permutes, too")
 RULE(any_length, !cfg.any_length || !cfg.V_transposed, "must be off with v_transposed: a row of V has all keys")
 RULE(tickets, !cfg.tickets || cfg.persistent, "must be off without persistent: other CTAs have one Q block")
-RULE(serves, !cfg.serves || cfg.tickets, "must be off without tickets: only attention/fp8 serves")
+RULE(serves, !cfg.serves || cfg.tickets, "must be off without tickets: only kernels/attention/ serves")
 RULE(causal, !cfg.causal || cfg.any_length, "must be off without any_length, which has the mask")
 
 HAS(E4M3_INPUTS, true)
@@ -39,7 +40,7 @@ HAS(ANY_LENGTH, cfg.any_length)
 HAS(CAUSAL, cfg.causal)
 HAS(GROUPED_HEADS, cfg.grouped_heads)
 HAS(TICKETS, cfg.tickets)
-HAS(TENSOR_COPIES, true)
+HAS(TENSOR_COPIES, cfg.instruction == FP8_WGMMA)
 HAS(SERVES, cfg.serves)
 /* clang-format on */
 

@@ -166,6 +166,7 @@ static struct gpu_code code_of(const struct code_image *images, uint64_t count) 
     return (struct gpu_code){.images = images,
                              .count = count,
                              .version = about_version(),
+                             .arch = images == fl_images ? about_arch() : "sm_80",
                              .exact = images == fl_images ? about_exact() : NULL,
                              .toolkit = about_toolkit(),
                              .holder = "this executable",

@@ -479,7 +479,7 @@ static enum status check_whole_blocks(const struct kernel_config *config, const 
                 block, config_format(config, text), below ? below : block, below ? below + block : 2 * block);
 }
 
-/* The ability that attention/fp8 and the kernels of kernels/fp8/ lack. */
+/* The ability that kernels of e4m3 lack. */
 static enum status check_fp8(const struct problem *problem, const struct kernel_config *config,
                              struct failure *failure) {
     const char *const served = served_option(problem);
@@ -495,8 +495,8 @@ static enum status check_fp8(const struct problem *problem, const struct kernel_
     if (serving_option(problem))
         return fail(failure, STATUS_USAGE, "%s: fp8 kernels do not support it; remove it", serving_option(problem));
     if (served && !config_has(config, SERVES))
-        return fail(failure, STATUS_USAGE, "%s: needs a config of attention/fp8 with the flag serve, not %s of %s",
-                    served, config_format(config, text), about_version());
+        return fail(failure, STATUS_USAGE, "%s: needs a config with the flag serve, not %s of %s", served,
+                    config_format(config, text), about_version());
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].asked)
             return fail(failure, STATUS_USAGE, "%s; this is %s of %s", rules[i].sentence, config_format(config, text),

@@ -101,9 +101,10 @@ typedef enum fl_array {
 /* Elements of a bias: bytes (0 hides the key, other values add nothing), fl_problem.dtype, or float. */
 typedef enum fl_bias { FL_BIAS_BYTES = 1, FL_BIAS_DTYPE = 2, FL_BIAS_FLOAT = 3 } fl_bias;
 
-/* Accumulation in attention/fp8 for e4m3 Q, K and V (docs/general-attention.md). FL_SUMS_FAST accumulates in the
+/* Accumulation for e4m3 Q, K and V (docs/general-attention.md). With FL_SUMS_FAST attention/fp8 accumulates in the
  * tensor cores, which truncate to 13 fraction bits: if V has a nonzero mean, O is 5 % too small at 4096 keys and 18 %
- * at 16384. FL_SUMS_ACCURATE adds partial results in float: 0.4 % at any length, in 1.1 to 1.2 times the time. */
+ * at 16384. FL_SUMS_ACCURATE adds partial results in float: 0.4 % at any length, in 1.1 to 1.2 times the time.
+ * attention/fp8_mma_sync, for GPUs other than Hopper, always does. */
 typedef enum fl_sums { FL_SUMS_FAST = 0, FL_SUMS_ACCURATE = 1 } fl_sums;
 
 /* The handle that fl_open() returns. Any thread may use it. */
@@ -157,8 +158,9 @@ typedef struct fl_problem {
     int32_t kv_dtype;   /* since FL_ABI 5. FL_E4M3 or FL_INT8: type of K and V, for attention/decode with d_head 128;
                            strides and addresses are multiples of 16 bytes. Offsets and lengths of queries are allowed,
                            but every 16 or 64 rows read their keys again, so long prefills are slow. 0: dtype */
-    int32_t q_dtype;    /* since FL_ABI 6. FL_E4M3, together with kv_dtype: type of Q, for attention/fp8 with d_head 64,
-                           128 or 256; O has dtype. The only arrays allowed are lengths, offsets and scales. 0: dtype */
+    int32_t q_dtype;    /* since FL_ABI 6. FL_E4M3, together with kv_dtype: type of Q; from compute capability 8.9 on,
+                           d_head 64, 128 or 256. O has dtype. The only arrays allowed are lengths, offsets and scales.
+                           0: dtype */
     int32_t sums;       /* fl_sums, with q_dtype */
     int32_t scale_keys; /* since FL_ABI 7, with q_dtype: number of keys, a power of two from 32 on, that share a scale
                            in k_scales and v_scales; 0: all keys of a head share one */

@@ -83,17 +83,21 @@ static bool is_fp8(const struct embedded *version) {
     return version->n_own && config_has(&version->own[0], E4M3_INPUTS);
 }
 
-/* For an e4m3 kernel: true if its accumulation is the requested one. */
+/* An instance of an e4m3 kernel: that with the requested accumulation, else an accurate one, which may replace a fast
+ * one. */
 static const struct instance *fp8_instance(const struct embedded *version, const struct call *call) {
-    const bool serves = serving_asked(&call->problem) != NULL;
+    const bool serves = serving_asked(&call->problem) != NULL, accurate = call->problem.sums == FL_SUMS_ACCURATE;
+    const struct instance *found = NULL;
     for (size_t i = 0; i < version->table.count; i++) {
-        const struct kernel_config *const config = &version->table.instances[i].config;
-        if (config->dtype == call_dtype(call) && config->d_head == call->problem.d_head &&
-            config_has(config, SERVES) == serves &&
-            (config->fp8.flush_blocks > 0) == (call->problem.sums == FL_SUMS_ACCURATE))
-            return &version->table.instances[i];
+        const struct instance *const one = &version->table.instances[i];
+        const struct kernel_config *const config = &one->config;
+        if (config->dtype != call_dtype(call) || config->d_head != call->problem.d_head ||
+            config_has(config, SERVES) != serves)
+            continue;
+        if ((config->fp8.flush_blocks > 0) == accurate) return one;
+        if (!accurate) found = one;
     }
-    return NULL;
+    return found;
 }
 
 /* "64, 128" */
@@ -434,9 +438,10 @@ static int rank_of(const struct ranking *row, const struct embedded *version, co
 }
 
 /* True for versions that the emulator tries after the others: those for one architecture take more time there, and
- * those for all GPUs come first only on GPUs where nothing else serves. */
+ * those for all GPUs come first only on GPUs where nothing else serves or multiplies e4m3. */
 static bool is_late(const struct embedded *version, const struct call *call) {
-    return serving_asked(&call->problem) ? !version->code.exact : version->code.exact || shares_keys(version);
+    return serving_asked(&call->problem) || is_fp8(version) ? !version->code.exact
+                                                            : version->code.exact || shares_keys(version);
 }
 
 /* The versions in the order of a ranking, on the emulator with late ones at the end. */

@@ -69,6 +69,7 @@ static fl_status read_versions(struct fl_library *library, struct failure *failu
         version->code = (struct gpu_code){.images = about->images,
                                           .count = *about->image_count,
                                           .version = about->version,
+                                          .arch = about->arch,
                                           .exact = about->arch[strlen(about->arch) - 1] == 'a' ? about->arch : NULL,
                                           .toolkit = about->toolkit,
                                           .holder = "this library",

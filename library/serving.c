@@ -258,7 +258,7 @@ static const char *asked_of_decode(const fl_problem *problem) {
     return problem->arrays & FL_BLOCK_TABLE ? "block_table" : rows <= FEW_ROWS ? "split_keys" : NULL;
 }
 
-/* The feature that attention/fp8 does not support; it supports lengths and scales. */
+/* The feature that kernels of e4m3 do not support; they support lengths and scales. */
 static const char *unsupported_option(const fl_problem *problem) {
     return problem->arrays & FL_BLOCK_TABLE ? "block_table"
            : problem->arrays & FL_SINKS     ? "sinks"
@@ -273,7 +273,8 @@ static fl_status check_together(const fl_problem *problem, struct failure *failu
     const char *const wgmmas = asked_of_wgmma(problem), *const decodes = asked_of_decode(problem);
     if (serving_all_e4m3(problem) && unsupported_option(problem))
         return refuse(failure, FL_UNSUPPORTED,
-                      "%s: cannot be combined with q_dtype; attention/fp8 supports only lengths and scales",
+                      "%s: cannot be combined with q_dtype; attention/fp8 and attention/fp8_mma_sync support only "
+                      "lengths and scales",
                       unsupported_option(problem));
     if (wgmmas && decodes)
         return refuse(failure, FL_UNSUPPORTED,
@@ -456,8 +457,9 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
     char text[CONFIG_TEXT_SIZE];
     if (serving_all_e4m3(problem) != config_has(config, E4M3_INPUTS))
         return refuse(failure, FL_UNSUPPORTED, "q_dtype %d: %s reads Q only %s", problem->q_dtype, version,
-                      config_has(config, E4M3_INPUTS) ? "as e4m3; pass FL_E4M3, in Python to attention_e4m3()"
-                                                      : "in dtype; use attention/fp8 for e4m3");
+                      config_has(config, E4M3_INPUTS)
+                          ? "as e4m3; pass FL_E4M3, in Python to attention_e4m3()"
+                          : "in dtype; use attention/fp8 or attention/fp8_mma_sync for e4m3");
     if (config_has(config, E4M3_INPUTS) && asked && !config_has(config, SERVES))
         return refuse(failure, FL_UNSUPPORTED,
                       "%s: config %s of %s supports only scales; use a config with the flag serve", asked,

@@ -2,11 +2,11 @@
 #
 #     build/vNN/vNN.ptx ─ without source lines, which a library does not need ─► build/vNN/library/library.ptx
 #     build/vNN/sm_90a.cubin ─ strip ─► build/vNN/library/sm_90a.cubin: the same code, a quarter of the bytes
-#     build/vNN/library/library.ptx ─ ptxas ─► build/vNN/library/sm_120.cubin, where the version has no cubin of its own
+#     build/vNN/library/library.ptx ─ ptxas ─► build/vNN/library/sm_120.cubin, where the version has none
 #     build/vNN/library/library.ptx ─ without comments around asm ─► build/vNN/library/embedded.ptx
 #     all of build/vNN/library/ ─ embed ─► build/vNN/library.code.o
 #     build/vNN/about.h + library/version.c ─ cc ─► build/vNN/library.o
-#     both of each version + build/library/*.o + build/runtime/*.o + build/emulator/… ─ cc ─► lib/libflashladder.so
+#     both of each version + build/{library,runtime,emulator}/*.o ─ cc ─► lib/libflashladder.so
 
 # The kernels of kernels/attention/, unless VER names others.
 GRADIENTS := $(filter-out $(LEFT_OUT),$(filter attention.backward%,$(or $(VER),$(VERSIONS))))
@@ -18,7 +18,7 @@ ifneq ($(filter wheel,$(MAKECMDGOALS)),)
 GPUS := all
 endif
 FOR_USERS := $(ARCHS) $(if $(GPUS),$(filter-out $(ARCHS),100 120))
-library_archs_of = $(if $(filter $(1),$(HOPPER)),90a,$(FOR_USERS))
+library_archs_of = $(if $(filter $(1),$(HOPPER)),90a,$(call since,$(1),$(FOR_USERS)))
 LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(filter-out library/version.c,$(wildcard library/*.c)))
 
 define code_alone  # $(1) folder, $(2) architecture

@@ -122,8 +122,11 @@ const char *dtype_name(enum dtype dtype) {
 
 /* "mma_sync", NULL for a number that is no instruction. */
 static const char *instruction_name(int instruction) {
-    static const char *const names[] = {
-        [MMA_SYNC] = "mma_sync", [WGMMA] = "wgmma", [FMA] = "fma", [FP8_WGMMA] = "fp8_wgmma"};
+    static const char *const names[] = {[MMA_SYNC] = "mma_sync",
+                                        [WGMMA] = "wgmma",
+                                        [FMA] = "fma",
+                                        [FP8_WGMMA] = "fp8_wgmma",
+                                        [FP8_MMA_SYNC] = "fp8_mma_sync"};
     return instruction >= 0 && (size_t)instruction < sizeof names / sizeof *names ? names[instruction] : NULL;
 }
 

@@ -3,19 +3,33 @@
 #include "runtime/config.h"
 #include "runtime/launch.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #define CHECK(call, ...)                                                                                               \
     do {                                                                                                               \
         const enum status check_status = cuda_check(cuda, (call), failure, __VA_ARGS__);                               \
         if (check_status) return check_status;                                                                         \
     } while (0)
 
+enum { ANY_KERNEL = 80, E4M3_PRODUCTS = 89 }; /* compute capabilities, 10 * major + minor */
+
+/* The least compute capability of a GPU that has the instructions of the code. */
+static int least_of(const struct gpu_code *code) {
+    const long of_arch = code->exact ? 0 : strtol(code->arch + strlen("sm_"), NULL, 10);
+    return of_arch > ANY_KERNEL ? (int)of_arch : ANY_KERNEL;
+}
+
 const struct code_image *gpu_code_find(const struct gpu_code *code, const struct gpu_target *target,
                                        struct failure *failure) {
-    char kinds[200];
-    if (target->major < 8) {
-        fail(failure, STATUS_CANNOT_RUN,
-             "%s: has compute capability %d.%d; the kernels need at least 8.0, for mma.sync m16n8k16 and cp.async",
-             target->name, target->major, target->minor);
+    char kinds[200], needs[100];
+    snprintf(needs, sizeof needs, "%s needs", code->version);
+    const int least = least_of(code);
+    if (10 * target->major + target->minor < least) {
+        fail(failure, STATUS_CANNOT_RUN, "%s: has compute capability %d.%d; %s at least %d.%d, for %s", target->name,
+             target->major, target->minor, least == ANY_KERNEL ? "the kernels need" : needs, least / 10, least % 10,
+             least < E4M3_PRODUCTS ? "mma.sync m16n8k16 and cp.async" : "mma.sync of e4m3");
         return NULL;
     }
     const struct code_image *image = image_for_gpu(code->images, code->count, target->major, target->minor);

@@ -22,6 +22,7 @@ struct gpu_code {
     const struct code_image *images;
     uint64_t count;
     const char *version; /* "v07" */
+    const char *arch;    /* "sm_80", the least architecture */
     const char *exact;   /* "sm_90a", where that architecture is the only one; else NULL */
     const char *toolkit; /* "13.5.37" */
     const char *holder;  /* "this executable" */

@@ -44,6 +44,7 @@ class Instruction(IntEnum):
     WGMMA = 2
     FMA = 3
     FP8_WGMMA = 4
+    FP8_MMA_SYNC = 5
 
 
 TYPES: Mapping[str, type[int]] = {"dtype": Dtype, "instruction": Instruction, "int": int, "bool": bool}
@@ -240,7 +241,8 @@ class KernelConfig:
         """The file of kernels/attention/ that an instance is of."""
         if self.family.name == "decode" and self.cp_async:
             return "decode_mma_sync"
-        return self.instruction.name.lower() if self.family.name == "attention" else self.family.name
+        of_instruction = self.family.name == "attention" or self.instruction == Instruction.FP8_MMA_SYNC
+        return self.instruction.name.lower() if of_instruction else self.family.name
 
     def parameter_types(self) -> list[str]:
         """The types of the kernel's parameters."""

@@ -63,6 +63,10 @@ class Header:
         return (*self.others, *self.smaller, *self.serving, *self.ordered, *self.accurate)
 
 
+def _number(arch: str) -> int:
+    return int(arch.removeprefix("sm_").rstrip("af"))
+
+
 @dataclass(frozen=True)
 class Version:
     """A kernel file: its path, header and source text."""
@@ -97,9 +101,12 @@ class Version:
         return self.header.arch.endswith("a")
 
     def archs(self, chosen: Iterable[str]) -> list[str]:
-        """The architectures that `make` builds this version for where `chosen` are asked for: sm_90a for sm_90."""
+        """The architectures that `make` builds this version for where `chosen` are asked for: sm_90a for sm_90, and
+        instead of older ones than that of the header that one."""
         own = self.header.arch
-        return list(chosen) if not self.one_arch else [own] if {own, own.removesuffix("a")} & {*chosen} else []
+        if self.one_arch:
+            return [own] if {own, own.removesuffix("a")} & {*chosen} else []
+        return list(dict.fromkeys(max(own, arch, key=_number) for arch in chosen))
 
     def body(self) -> list[str]:
         """The source lines below the header block."""
@@ -398,7 +405,7 @@ def refusals(version: Version, config: KernelConfig) -> list[str]:
         if config.any_rows and version.version not in GRADIENTS:
             return [f"any_rows must be off: only {' and '.join(GRADIENTS)} act on it"]
     elif version.is_fp8:
-        if name != "fp8":
+        if name != "fp8" or config.kernel != FP8:
             return [f"{config.short_form()} is no configuration of fp8"]
     elif name != "ladder":
         return [f"configurations that name {config.instruction.name.lower()} are those of kernels/{ATTENTION}/"]
@@ -420,8 +427,7 @@ def _not_acted_on(version: Version, config: KernelConfig) -> list[str]:
 
 def _too_much_shared_memory(version: Version, config: KernelConfig) -> list[str]:
     arch = version.header.arch
-    digits = arch.removeprefix("sm_").rstrip("af")
-    most = SMEM_MOST.get(f"{digits[:-1]}.{digits[-1]}") if version.one_arch else None
+    most = SMEM_MOST.get("{}.{}".format(*divmod(_number(arch), 10))) if version.one_arch else None
     if most is None or config.smem_bytes() <= most:
         return []
     return [f"shared memory must be at most {most} bytes, what a CTA of {arch} may have"]

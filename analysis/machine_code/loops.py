@@ -330,7 +330,8 @@ def parameters_of(config: KernelConfig, problem: Problem, folder: Path) -> list[
         file.write_bytes(normal_e4m3(seq * heads * d, ord(tensor)))
         inputs.append(f"buf:u8:{seq * heads * d}:@{file}")
     arguments = argument_fields(config, [*inputs, output], seq, 1, 1, strides)
-    return [f"{arguments.removesuffix(']')},{FP8_FACTORS}]", byte_maps_argument(config, seq, heads)]
+    maps = [byte_maps_argument(config, seq, heads)] if config.tensor_copies else []
+    return [f"{arguments.removesuffix(']')},{FP8_FACTORS}]", *maps]
 
 
 def executed_by_line(ptx: str, symbol: str, config: KernelConfig, problem: Problem) -> dict[int, int]:

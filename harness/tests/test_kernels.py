@@ -24,7 +24,8 @@ FORWARD = load_attention(ROOT)
 KERNELS = FORWARD | {name: load_backward(ROOT)[name] for name in GRADIENTS}
 FP8, BACKWARD = load_fp8(ROOT), {name: one for name, one in load_backward(ROOT).items() if name not in GRADIENTS}
 HOPPER_GRADIENTS, MMA_GRADIENTS = GRADIENTS
-MMA_SYNC, WGMMA, DECODE, FP8_KERNEL = (f"attention/{name}" for name in ("mma_sync", "wgmma", "decode", "fp8"))
+MMA_SYNC, WGMMA, DECODE = (f"attention/{name}" for name in ("mma_sync", "wgmma", "decode"))
+FP8_KERNEL, FP8_MMA = (f"attention/{name}" for name in ("fp8", "fp8_mma_sync"))
 CP_ASYNC = "attention/decode_mma_sync"
 
 
@@ -115,6 +116,7 @@ SERVED = {
         f"{RAGGED} --heads 2 --kv-heads 1 --lse --config {config_of(FP8_KERNEL, *words)}"
         for words in (("FP16,128", "serve"), ("FP16,64", "flush", "serve"), ("FP16,256", "serve"))
     ],
+    FP8_MMA: [f"{RAGGED} --heads 2 --lse --config {config_of(FP8_MMA, f'FP16,{d}', 'serve')}" for d in (64, 128, 256)],
     HOPPER_GRADIENTS: [
         f"{RAGGED} --heads 1 --config {config_of(HOPPER_GRADIENTS, *words)}"
         for words in (("FP16,128", "serve"), ("FP16,64", "order", "serve"), ("FP16,256", "serve"))
@@ -342,7 +344,8 @@ for name in (WGMMA, MMA_SYNC):
     RANDOM[name].append(served_by_attention(name))
 for name in (DECODE, CP_ASYNC):
     RANDOM[name].append(served_by_decode(name))
-RANDOM[FP8_KERNEL].append(served_by(FP8_KERNEL))
+for name in (FP8_KERNEL, FP8_MMA):
+    RANDOM[name].append(served_by(name))
 for name in GRADIENTS:
     RANDOM[name].append(gradients_by(name))
 

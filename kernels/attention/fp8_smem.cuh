@@ -49,7 +49,8 @@ struct smem_layout {
     static constexpr uint32_t Q_bytes = cfg.B_r * cfg.d_head, KV_bytes = cfg.B_c * cfg.d_head;
     static constexpr int Vt_row_bytes = fp8_Vt_row_bytes(&cfg);
     static constexpr uint32_t Vt_bytes = cfg.d_head * Vt_row_bytes;
-    static constexpr uint32_t O_bytes = 16 * cfg.d_head * (cfg.flush_blocks ? 4 : 2); /* of a warp */
+    static constexpr uint32_t O_bytes = /* of a warp; 0: it stays in registers */
+        fp8_by_mma_sync(&cfg) ? 0 : 16 * cfg.d_head * (cfg.flush_blocks ? 4 : 2);
     static constexpr int Q_stages = fp8_Q_stages(&cfg), V_stages = fp8_V_stages(&cfg);
     ring<Q_stages, Q_bytes> Q;
     ring<cfg.stages, KV_bytes> K;

@@ -65,6 +65,7 @@ static void add(struct made_up *made, const char *version, const char *own, cons
                                   .code = {.images = exact ? made->sm_90a : made->sm_80,
                                            .count = exact ? 1 : 2,
                                            .version = version,
+                                           .arch = exact ? exact : "sm_80",
                                            .exact = exact,
                                            .holder = "this library",
                                            .goal = "lib",
@@ -109,7 +110,8 @@ static struct call call_of(const char *version) {
 }
 
 static const struct gpu_target H200 = {"H200", "", 9, 0, 227 * KB}, A100 = {"A100", "", 8, 0, 163 * KB},
-                               SMALLEST = {"small", "", 8, 6, 48 * KB}, NEWER = {"newer", "", 10, 0, 227 * KB};
+                               SMALLEST = {"small", "", 8, 6, 48 * KB}, NEWER = {"newer", "", 10, 0, 227 * KB},
+                               L4 = {"L4", "", 8, 9, 99 * KB}, RTX_5090 = {"RTX 5090", "", 12, 0, 99 * KB};
 
 static void chosen(const struct made_up *made, const struct call *call, const struct gpu_target *target,
                    const char *version, const char *symbol, const char *what) {
@@ -146,11 +148,9 @@ static void best(const struct made_up *made) {
     float lse;
     call.tensors.lse = &lse;
     chosen(made, &call, &H200, "attention/wgmma", HOPPER, "log-sum-exp");
-    call.tensors.lse = NULL;
-    call.strided = true;
+    call.tensors.lse = NULL, call.strided = true;
     chosen(made, &call, &H200, "attention/wgmma", HOPPER, "strides in device memory");
-    call.problem.version = "v37";
-    call.problem.memory = FL_HOST_MEMORY;
+    call.problem.version = "v37", call.problem.memory = FL_HOST_MEMORY;
     chosen(made, &call, &H200, "v37", WHOLE_BLOCKS, "strides in host memory: it is packed");
 }
 
@@ -175,24 +175,19 @@ static void reasons(const struct made_up *made) {
     refused(made, &call, &NEWER, FL_UNAVAILABLE, "newer: no machine code for compute capability 10.0 in this library");
     call.problem.d_head = call.problem.d_head_v = 80;
     refused(made, &call, &H200, FL_UNSUPPORTED, "d_head 80: the kernels of this library support 128");
-    call = call_of("v37");
-    call.scaled = true;
-    call.problem.scale = 0.5f;
+    call = call_of("v37"), call.scaled = true, call.problem.scale = 0.5f;
     refused(made, &call, &H200, FL_UNSUPPORTED,
             "scale 0.5: v37 multiplies scores by 1 / sqrt(d_head); attention/mma_sync accepts a");
-    call.scaled = false;
-    call.strided = true;
+    call.scaled = false, call.strided = true;
     refused(made, &call, &H200, FL_UNSUPPORTED,
             "strides: v37 requires contiguous tensors (bshd); attention/mma_sync accepts strides");
-    call.strided = false;
-    call.problem.seq_k = 384;
+    call.strided = false, call.problem.seq_k = 384;
     refused(made, &call, &H200, FL_UNSUPPORTED, "seq_q 256, seq_k 384: v37 requires as many keys as queries");
     call.problem.seq_q = call.problem.seq_k = 100;
     refused(made, &call, &H200, FL_UNSUPPORTED, "seq_q 100: must be a multiple of B_r = 128");
     call = call_of("attention/wgmma");
     refused(made, &call, &A100, FL_UNAVAILABLE, "attention/wgmma was built for sm_90a");
-    call = call_of("attention/mma_sync");
-    call.problem.config = LARGE;
+    call = call_of("attention/mma_sync"), call.problem.config = LARGE;
     refused(made, &call, &A100, FL_UNAVAILABLE, "16384 of them static: A100 has");
     call.problem.config = SMALL;
     chosen(made, &call, &A100, "attention/mma_sync", SMALL, "by its short form");
@@ -221,8 +216,7 @@ static void rankings(void) {
                 made.instances[v][0].symbol = LARGE; /* the cubin's */
             }
             struct call call = call_of(NULL);
-            call.problem.d_head = call.problem.d_head_v = row->d_head;
-            call.problem.causal = row->causal;
+            call.problem.d_head = call.problem.d_head_v = row->d_head, call.problem.causal = row->causal;
             target.major = row->major, target.minor = row->minor;
             chosen(&made, &call, &target, names[0], LARGE, row->versions);
         }
@@ -273,9 +267,7 @@ static void short_names(void) {
 
 /* Each removed version is rejected with the kernel that replaces it, and its neighbors as any unknown name. */
 static void removed(const struct made_up *made) {
-    static const struct {
-        const char *name, *sentence;
-    } cases[] = {
+    static const char *const cases[][2] = {
         {"v38", "version 'v38': was removed from the ladder; use attention/mma_sync"},
         {"v42", "version 'v42': was removed from the ladder; use attention/wgmma"},
         {"v36", "version 'v36': this library contains v37 "},
@@ -284,8 +276,8 @@ static void removed(const struct made_up *made) {
         {"v042", "version 'v042': this library contains v37 "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct call call = call_of(cases[i].name);
-        refused(made, &call, &H200, FL_INVALID, cases[i].sentence);
+        const struct call call = call_of(cases[i][0]);
+        refused(made, &call, &H200, FL_INVALID, cases[i][1]);
     }
 }
 
@@ -306,11 +298,8 @@ static void few_rows(void) {
     add(&made, "attention/decode", decode, NULL, "sm_90a");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct call call = call_of(NULL);
-        call.problem.seq_q = cases[i].seq_q;
-        call.problem.heads = cases[i].heads;
-        call.problem.kv_heads = cases[i].kv_heads;
-        call.problem.batch = cases[i].batch;
-        call.problem.seq_k = cases[i].seq_k;
+        call.problem.seq_q = cases[i].seq_q, call.problem.seq_k = cases[i].seq_k, call.problem.batch = cases[i].batch;
+        call.problem.heads = cases[i].heads, call.problem.kv_heads = cases[i].kv_heads;
         chosen(&made, &call, &H200, cases[i].few ? "attention/decode" : "attention/wgmma",
                cases[i].few ? decode : HOPPER, "rows");
         ok(!choose(&made.library, &call, &H200, &choice, &failure) && choice.few_rows == cases[i].few, "and why");
@@ -323,14 +312,35 @@ static void few_rows(void) {
     chosen(&made, &many, &H200, "attention/decode", decode, "many rows, where there is no other");
 }
 
+/* The kernels of e4m3: one for Hopper, one for 8.9 and newer. */
+static void products_of_e4m3(void) {
+    static const char HOPPERS[] = "(FP16, 128, 192, 96, 12): fp8_wgmma+stages_2+any_length",
+                      OTHERS[] = "(FP16, 128, 128, 64, 8): fp8_mma_sync+stages_4+flush_1+any_length";
+    struct call call = call_of(NULL);
+    struct made_up made;
+    make(&made);
+    struct code_image images[] = {made.sm_80[0], made.sm_80[0]};
+    images[0].kind = "sm_89", images[1].kind = "sm_120";
+    add(&made, "attention/fp8_mma_sync", OTHERS, NULL, NULL);
+    add(&made, "attention/fp8", HOPPERS, NULL, "sm_90a");
+    made.versions[3].code.images = images, made.versions[3].code.arch = "sm_89";
+    call.problem.q_dtype = call.problem.kv_dtype = FL_E4M3;
+    chosen(&made, &call, &L4, "attention/fp8_mma_sync", OTHERS, "an L4");
+    chosen(&made, &call, &RTX_5090, "attention/fp8_mma_sync", OTHERS, "an RTX 5090");
+    chosen(&made, &call, &H200, "attention/fp8", HOPPERS, "an H200");
+    chosen(&made, &call, NULL, "attention/fp8", HOPPERS, "the emulator");
+    refused(&made, &call, &A100, FL_UNAVAILABLE,
+            "A100: has compute capability 8.0; attention/fp8_mma_sync needs at least 8.9, for mma.sync of e4m3");
+}
+
 /* ---- gradients ---- */
 
-static void gradients_by(const struct made_up *made, const char *version, const struct gpu_target *target,
-                         const char *symbol) {
+static void gradients_by(const struct made_up *made, const char *version, bool in_order,
+                         const struct gpu_target *target, const char *symbol) {
     const struct call call = call_of(version);
     struct choice choice;
     struct failure failure = {""};
-    const fl_status status = gradients_choose(&made->library, &call, false, target, &choice, &failure);
+    const fl_status status = gradients_choose(&made->library, &call, in_order, target, &choice, &failure);
     ok(!status && !strcmp(choice.instance->symbol, symbol), "%s: gradients by %s %s",
        target ? target->name : "emulator", symbol, status ? failure.text : "");
 }
@@ -341,7 +351,7 @@ static void gradients(void) {
                       FORMS[3][100] = {"(FP16, 128, 128, 128, 8): backward_mma_sync+dq_sums+stages_2+causal+any_length",
                                        "(FP16, 128, 128, 128, 8): backward_mma_sync+dq_sums+causal+any_length",
                                        "(FP16, 128, 64, 64, 4): backward_mma_sync+dq_sums+stages_2+causal+any_length"};
-    static const struct gpu_target small = {"L4", "", 8, 9, 99 * KB}, whole = {"whole", "", 8, 0, 227 * KB};
+    static const struct gpu_target whole = {"whole", "", 8, 0, 227 * KB};
     struct made_up made;
     make(&made);
     add(&made, "attention/backward", HOPPERS, NULL, "sm_90a");
@@ -349,12 +359,12 @@ static void gradients(void) {
     made.library.backward = &made.versions[3], made.library.backward_count = 2, made.library.count = 3;
     for (int i = 0; i < 3; i++) made.instances[4][i] = (struct instance){.config = parse(FORMS[i]), .symbol = FORMS[i]};
     made.versions[4].table.count = 3;
-    gradients_by(&made, NULL, &H200, HOPPERS);
-    gradients_by(&made, NULL, NULL, HOPPERS);
-    gradients_by(&made, NULL, &whole, FORMS[0]);
-    gradients_by(&made, NULL, &A100, FORMS[1]);
-    gradients_by(&made, NULL, &small, FORMS[2]);
-    gradients_by(&made, "attention/backward_mma_sync", &H200, FORMS[0]);
+    gradients_by(&made, NULL, false, &H200, HOPPERS);
+    gradients_by(&made, NULL, false, NULL, HOPPERS);
+    gradients_by(&made, NULL, false, &whole, FORMS[0]);
+    gradients_by(&made, NULL, false, &A100, FORMS[1]);
+    gradients_by(&made, NULL, false, &L4, FORMS[2]);
+    gradients_by(&made, "attention/backward_mma_sync", false, &H200, FORMS[0]);
     struct choice choice;
     struct failure failure;
     const struct call call = call_of(NULL);
@@ -370,12 +380,7 @@ static void gradients_in_order(void) {
         ORDERED[] = "(FP16, 128, 64, 128, 16): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+any_length",
         FORMS[2][110] = {"(FP16, 128, 128, 128, 8): backward_mma_sync+dq_sums+in_order+causal+any_length+serve",
                          "(FP16, 128, 64, 64, 4): backward_mma_sync+dq_sums+in_order+stages_2+causal+any_length+serve"};
-    static const struct gpu_target small = {"L4", "", 8, 9, 99 * KB};
     const struct call call = call_of(NULL);
-    const struct {
-        const struct gpu_target *target;
-        const char *symbol;
-    } cases[] = {{&H200, ORDERED}, {&A100, FORMS[0]}, {&small, FORMS[1]}};
     struct made_up made;
     struct choice choice;
     struct failure failure;
@@ -387,11 +392,9 @@ static void gradients_in_order(void) {
     made.versions[3].table.count = 2;
     for (int i = 0; i < 2; i++) made.instances[4][i] = (struct instance){.config = parse(FORMS[i]), .symbol = FORMS[i]};
     made.versions[4].table.count = 2;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const fl_status status = gradients_choose(&made.library, &call, true, cases[i].target, &choice, &failure);
-        ok(!status && !strcmp(choice.instance->symbol, cases[i].symbol), "%s: in order by %s %s", cases[i].target->name,
-           cases[i].symbol, status ? failure.text : "");
-    }
+    gradients_by(&made, NULL, true, &H200, ORDERED);
+    gradients_by(&made, NULL, true, &A100, FORMS[0]);
+    gradients_by(&made, NULL, true, &L4, FORMS[1]);
     ok(gradients_choose(&made.library, &call, true, &SMALLEST, &choice, &failure) == FL_UNAVAILABLE, "48 KB");
     const fl_status status = gradients_query(&made.library, &call, &H200, &choice, &failure);
     const int64_t least = gradients_workspace_bytes(&made.instances[3][1].config, &call);
@@ -411,6 +414,7 @@ int main(void) {
     short_names();
     removed(&made);
     few_rows();
+    products_of_e4m3();
     gradients();
     gradients_in_order();
     return tap_done();

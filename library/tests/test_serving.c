@@ -40,12 +40,9 @@ static void right(fl_library *library, struct problem problem, const char *kerne
 
 static void results(fl_library *library) {
     struct problem problem = problem_of(3, 9, 40, 64);
-    problem.Q_lengths = &QUERIES;
-    problem.KV_lengths = &KEYS;
-    problem.causal = true;
+    problem.Q_lengths = &QUERIES, problem.KV_lengths = &KEYS, problem.causal = true;
     right(library, problem, "attention/wgmma", "lengths of queries and keys, some 0, causal");
-    problem.layout = LAYOUT_PACKED;
-    problem.windowed = problem.sinks = true;
+    problem.layout = LAYOUT_PACKED, problem.windowed = problem.sinks = true;
     problem.window_left = 7, problem.window_right = -1;
     right(library, problem, "attention/wgmma", "packed, causal, a window, sinks");
     right_by(library, problem, "attention/mma_sync", "attention/mma_sync", "packed, causal, a window, sinks");
@@ -53,26 +50,19 @@ static void results(fl_library *library) {
     right(library, problem, "attention/wgmma", "a head size that attention/wgmma computes in rows of 128");
     for (problem.d_head = 80; problem.d_head <= 144; problem.d_head += 64)
         right_by(library, problem, "attention/wgmma", "attention/wgmma", "rows of 80 and 144 elements");
-    problem.d_head = 64;
     problem.windowed = problem.causal = problem.sinks = false;
-    problem.page_rows = 16;
-    problem.split_keys = 128;
+    problem.d_head = 64, problem.page_rows = 16, problem.split_keys = 128;
     right(library, problem, "attention/wgmma", "packed queries, keys in pages, parts of 128 keys");
     problem = problem_of(3, 1, 40, 64);
     problem.KV_lengths = &KEYS;
-    problem.page_rows = 16;
-    problem.split_keys = 128;
+    problem.page_rows = 16, problem.split_keys = 128;
     problem.dtype = BF16;
     right(library, problem, "attention/decode", "a cache in pages, parts of 128 keys");
     right_by(library, problem, "attention/decode_mma_sync", "attention/decode_mma_sync", "the same by cp.async");
-    problem = problem_of(1, 70, 90, 64);
-    problem.causal = true;
+    problem = problem_of(1, 70, 90, 64), problem.causal = true;
     right_by(library, problem, "attention/decode", "attention/decode", "140 rows, causal, of a plain problem");
     problem = problem_of(3, 2, 40, 128);
-    problem.cache_e4m3 = true;
-    problem.KV_heads = 2;
-    problem.descale[TENSOR_V] = 3;
-    problem.layout = LAYOUT_PADDED;
+    problem.cache_e4m3 = true, problem.KV_heads = 2, problem.descale[TENSOR_V] = 3, problem.layout = LAYOUT_PADDED;
     right(library, problem, "attention/decode", "a cache of e4m3 with gaps, scales of two KV heads");
     right_by(library, problem, "attention/decode_mma_sync", "attention/decode_mma_sync", "the same by cp.async");
     problem.cache_e4m3 = false, problem.cache_int8 = true, problem.dtype = BF16;
@@ -94,13 +84,11 @@ static void configs(fl_library *library) {
     fl_support support = {.size = sizeof support};
     attention_new(&attention, problem_of(1, 1, 300, 128));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        attention.asked.seq_q = cases[i].seq_q;
-        attention.asked.split_keys = 128;
+        attention.asked.seq_q = cases[i].seq_q, attention.asked.split_keys = 128;
         ok(!fl_query(library, &attention.asked, &support) && strstr(support.config, cases[i].config) &&
                strstr(support.config, "+serve"),
            "%d queries of 2 heads: %s", cases[i].seq_q, support.config);
-        attention.asked.split_keys = 0;
-        attention.asked.version = "attention/decode";
+        attention.asked.split_keys = 0, attention.asked.version = "attention/decode";
         ok(!fl_query(library, &attention.asked, &support) && strstr(support.config, cases[i].config) &&
                !strstr(support.config, "+serve") == (i == 0),
            "the same of a plain problem: %s", support.config);
@@ -148,13 +136,9 @@ static void refused(fl_library *library, const struct attention *attention, cons
 static void contents(fl_library *library) {
     struct problem problem = problem_of(3, 9, 40, 64);
     struct attention packed, paged, bytes;
-    problem.Q_lengths = &QUERIES;
-    problem.KV_lengths = &KEYS;
-    problem.layout = LAYOUT_PACKED;
+    problem.Q_lengths = &QUERIES, problem.KV_lengths = &KEYS, problem.layout = LAYOUT_PACKED;
     attention_new(&packed, problem);
-    problem = problem_of(3, 1, 40, 64);
-    problem.KV_lengths = &KEYS;
-    problem.page_rows = 16;
+    problem = problem_of(3, 1, 40, 64), problem.KV_lengths = &KEYS, problem.page_rows = 16;
     attention_new(&paged, problem);
     problem = problem_of(1, 1, 40, 128);
     problem.cache_e4m3 = true;
@@ -255,7 +239,7 @@ static void fields(fl_library *library) {
     attention_free(&attention);
 }
 
-/* The instance of attention/fp8 for a type of O, a head size and sums. */
+/* The instance of each kernel of e4m3 for a type of O, a head size and sums, which are always accurate by mma.sync. */
 static void all_e4m3_instances(fl_library *library) {
     static const struct {
         int32_t dtype, d_head, sums, scale_keys, o_dtype;
@@ -273,19 +257,22 @@ static void all_e4m3_instances(fl_library *library) {
     struct attention attention;
     fl_support support = {.size = sizeof support};
     attention_new(&attention, problem_of(1, 3, 5, 64));
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t n = 0; n < 2 * sizeof cases / sizeof *cases; n++) {
+        const size_t i = n / 2;
+        const char *const kernel = n % 2 ? "attention/fp8_mma_sync" : "attention/fp8";
         fl_problem asked = attention.asked;
+        asked.version = n % 2 ? kernel : NULL;
         asked.kv_dtype = asked.q_dtype = FL_E4M3, asked.arrays = cases[i].arrays;
         asked.scale_keys = cases[i].scale_keys, asked.o_dtype = cases[i].o_dtype;
         asked.dtype = cases[i].dtype, asked.d_head = cases[i].d_head, asked.sums = cases[i].sums;
         asked.q = asked.k = asked.v = asked.o = (fl_strides){0};
-        const bool accurate = cases[i].sums == FL_SUMS_ACCURATE,
+        const bool accurate = n % 2 || cases[i].sums == FL_SUMS_ACCURATE,
                    serves = asked.scale_keys || asked.o_dtype || asked.arrays == FL_SEQLENS_K;
-        ok(!fl_query(library, &asked, &support) && !strcmp(support.kernel, "attention/fp8") &&
+        ok(!fl_query(library, &asked, &support) && !strcmp(support.kernel, kernel) &&
                strstr(support.config, cases[i].begins) == support.config &&
                (strstr(support.config, "rounded_l") != NULL) == accurate &&
                (strstr(support.config, "+serve") != NULL) == serves,
-           "%s sums: %s", accurate ? "accurate" : "fast", support.config);
+           "%s, %s sums: %s", kernel, accurate ? "accurate" : "fast", support.config);
     }
     attention_free(&attention);
 }

@@ -117,27 +117,27 @@ def test_the_output_is_e4m3() -> None:
     assert np.abs(out[:, :, 3].astype(np.float32)).max() == 448
 
 
+TO_E4M3: dict[str, Any] = {"dtype": "float8_e4m3fn"}
+POSITIVE = "must be positive and finite"
+
+
 @pytest.mark.parametrize(
     ("change", "error", "sentence"),
     [
         ({"k_scale": 0}, ValueError, "k_scale is 0"),
         ({"v_scale": float("nan")}, ValueError, "v_scale is nan"),
-        ({"q_scale": np.array([1, 1, -1, 1], np.float32)}, ValueError, r"q_scale\[2\] -1: must be positive and finite"),
+        ({"q_scale": np.float32([1, 1, -1, 1])}, ValueError, rf"q_scale\[2\] -1: {POSITIVE}"),
         ({"window": (3, 0)}, TypeError, "window"),
         ({"o_scale": 1.0}, ValueError, "o_scale is for O of float8_e4m3fn: dtype is 'bfloat16'"),
-        ({"dtype": "float8_e4m3fn", "o_scale": float("inf")}, ValueError, "o_scale is inf"),
-        (
-            {"dtype": "float8_e4m3fn", "o_scale": np.array([1, -1, 1, 1], np.float32)},
-            ValueError,
-            r"o_scale\[1\] -1: must be positive and finite",
-        ),
+        (TO_E4M3 | {"o_scale": float("inf")}, ValueError, "o_scale is inf"),
+        (TO_E4M3 | {"o_scale": np.float32([1, -1, 1, 1])}, ValueError, rf"o_scale\[1\] -1: {POSITIVE}"),
         ({"scale_keys": 48}, ValueError, "scale_keys 48: must be 0 or a power of two, 32 or more"),
         ({"scale_keys": 64, "k_scale": 1.0}, ValueError, "with scale_keys an array"),
         ({"scale_keys": 64, "k_scale": np.ones((1, 2, 2), np.float32)}, ValueError, r"\(1, 2, 3\) is needed"),
         (
-            {"scale_keys": 64, "v_scale": np.array([[[1, 1, 1], [1, -1, 1]]], np.float32)},
+            {"scale_keys": 64, "v_scale": np.float32([[[1, 1, 1], [1, -1, 1]]])},
             ValueError,
-            r"v_scale\[4\] -1: must be positive and finite",
+            rf"v_scale\[4\] -1: {POSITIVE}",
         ),
         ({"cu_seqlens_q": np.array([0, 40], np.int32)}, TypeError, "pass both or neither"),
     ],

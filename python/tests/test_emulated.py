@@ -61,7 +61,7 @@ def test_the_mask_is_aligned_to_the_bottom_right() -> None:
     right(o, case, lse=lse)
 
 
-OF_16_BITS = [version for version in flashladder.versions() if version.name != "attention/fp8"]
+OF_16_BITS = [version for version in flashladder.versions() if "fp8" not in version.name]
 MASKED = [version.name for version in OF_16_BITS if version.causal]
 
 
@@ -187,17 +187,26 @@ def test_every_version_that_is_embedded() -> None:
         right(flashladder.attention(*arrays(case), causal=version.causal, version=version.name), case)
 
 
-def test_an_emulated_gpu_runs_the_ptx_of_the_library() -> None:
-    """It runs no machine code. The library chooses a configuration for 99 KB of shared memory."""
-    emulated = ROOT / "bin/emulated-gpu"
-    if not emulated.exists():
-        pytest.skip("bin/emulated-gpu is not built: make libcuda")
-    program = """import numpy as np, flashladder as fl
+PROGRAM = """import ml_dtypes, numpy as np, flashladder as fl
 q = np.ones((1, 3, 1, 256), np.float16)
-print(fl.backend().name, fl.attention(q, q, q).min(), fl.supports(q, q, q).config)"""
-    command = [emulated, "--arch", "sm_86", sys.executable, "-c", program]
+print(fl.backend().name, fl.attention(q, q, q).min(), fl.supports(q, q, q).config)
+try: fl.attention_e4m3(*[q.astype(ml_dtypes.float8_e4m3fn)] * 3)
+except Exception as error: print(error)"""
+
+
+@pytest.mark.parametrize(
+    ("arch", "words", "said"),
+    [
+        ("sm_86", ["-c", PROGRAM], r"gpu 1.0 \(FP16, 256, 64, 16, 4\).* needs at least 8.9, for mma.sync of e4m3"),
+        ("sm_89", ["-m", "pytest", "-n0", ROOT / "python/tests/test_e4m3.py"], " passed in "),
+    ],
+)
+@pytest.mark.skipif(not (ROOT / "bin/emulated-gpu").exists(), reason="bin/emulated-gpu is not built: make libcuda")
+def test_an_emulated_gpu_runs_the_ptx_of_the_library(arch: str, words: list[Any], said: str) -> None:
+    """It runs no machine code. The library chooses a configuration for 99 KB of shared memory."""
+    command = [ROOT / "bin/emulated-gpu", "--arch", arch, sys.executable, *words]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": f"{ROOT}/python"})
-    assert done.stdout.startswith("gpu 1.0 (FP16, 256, 64, 16, 4)"), done.stdout + done.stderr
+    assert not done.returncode and re.search(said, done.stdout, re.DOTALL), done.stdout + done.stderr
 
 
 def test_eight_threads() -> None:
@@ -223,17 +232,11 @@ def test_eight_threads() -> None:
     assert failures == []
 
 
-@pytest.mark.parametrize("shape", [(0, 19, 4, 64), (2, 0, 4, 64)])
-def test_without_queries_nothing_is_computed(shape: tuple[int, ...]) -> None:
-    q, k = np.zeros(shape, np.float16), np.zeros((shape[0], 37, 2, 64), np.float16)
-    o, lse = flashladder.attention(q, k, k, return_lse=True)
-    assert o.shape == shape and lse.shape == (shape[0], 4, shape[1])
-
-
-def test_without_keys_there_is_nothing_to_add() -> None:
-    q, k = np.ones((2, 3, 4, 64), np.float16), np.zeros((2, 0, 2, 64), np.float16)
+@pytest.mark.parametrize(("batch", "queries", "keys"), [(0, 19, 37), (2, 0, 37), (2, 3, 0)])
+def test_without_queries_or_keys_there_is_nothing_to_add(batch: int, queries: int, keys: int) -> None:
+    q, k = np.ones((batch, queries, 4, 64), np.float16), np.zeros((batch, keys, 2, 64), np.float16)
     o, lse = flashladder.attention(q, k, k, return_lse=True, out=np.ones_like(q))
-    assert not o.any() and (lse == -np.inf).all()
+    assert o.shape == q.shape and lse.shape == (batch, 4, queries) and not o.any() and (lse == -np.inf).all()
 
 
 def test_what_the_library_refuses() -> None:

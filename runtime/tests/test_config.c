@@ -291,7 +291,7 @@ static void flags_of_other_families(void) {
         {"(FP16, 128, 128, 128, 8): fp8_wgmma+stages_2+dq_sums", "'dq_sums' is a flag of backward, not of fp8; "},
         {"(FP16, 128, 64, 128, 12): backward_wgmma+flush_8", "'flush_8' is a flag of fp8, not of backward; "},
         {"(FP16, 128, 128, 128, 8): fp8_wgmma+wgmma", "'fp8_wgmma' is a flag of fp8, not of attention; "},
-        {"(FP16, 128, 128, 128, 8): fp8_mma_sync+stages_2", "unknown flag 'fp8_mma_sync'; write one of async"},
+        {"(FP16, 128, 128, 128, 8): fp8_fma+stages_2", "unknown flag 'fp8_fma'; write one of async"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct kernel_config config;
@@ -325,6 +325,7 @@ static void features(void) {
              1u << RAGGED_QUERIES},
         {"(FP16, 128, 128, 128, 8): fp8_wgmma+stages_2+any_length+causal", FAMILY_FP8,
          1u << E4M3_INPUTS | 1u << TENSOR_COPIES | 1u << ANY_LENGTH | 1u << CAUSAL},
+        {"(FP16, 64, 64, 64, 4): fp8_mma_sync+stages_2", FAMILY_FP8, 1u << E4M3_INPUTS},
         {CONFIG, FAMILY_BACKWARD, 1u << BACKWARD_PASS | 1u << TENSOR_COPIES | 1u << CAUSAL | 1u << GROUPED_HEADS},
     };
     const unsigned of_kernel = (1u << PERSISTENT) - 1; /* the features after these say how it works */
