@@ -143,8 +143,7 @@ BLIND_ROW("fence|membar",
 BLIND_ROW("ld|ldu|ldmatrix",
           "The checks keep few earlier reads, so they can miss a race with one: in shared memory the lanes of "
           "each warp that read since it last synchronized, in global memory the last reads of two threads.")
-BLIND_ROW("st",
-          "Two threads that store the same value by one instruction are not reported, because the result is certain.")
+BLIND_ROW("st", "Two threads that store or copy one value by one instruction are not reported: the result is certain.")
 BLIND_ROW("ld|st|prefetch|createpolicy|applypriority|discard",
           "There are no caches, and hints change nothing. Only --orders all delays accesses; it and --stale return "
           "earlier values.")
