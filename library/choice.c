@@ -140,6 +140,7 @@ static const struct instance *find_serving(const struct embedded *version, const
         const struct kernel_config *const config = &one->config;
         if (!config_has(config, SERVES) || !fits(config, call) || config->d_head != d_head ||
             config_has(config, EXTENDED) != extended || !config_takes(config, CAP, call->problem.softcap > 0) ||
+            !config_takes_dropout(config, call->problem.dropout_p > 0) ||
             (!config_has(config, SHARES_KEYS) && !config_takes(config, PAGED_KV, paged(&call->problem))) ||
             config_has(config, PACKS) != packs || serving_cache_dtype(config) != call->problem.kv_dtype ||
             config_has(config, RAGGED_QUERIES) != serving_ragged_bytes(&call->problem))

@@ -48,6 +48,7 @@ struct kernel_config {
     FEATURE(SERVES_ALL)     /* the kernel serves with pages or without, and with a soft cap or without */              \
     FEATURE(EXTENDED)       /* rows may have fewer elements than d_head */                                             \
     FEATURE(BIAS)           /* numbers that are added to the scores: a first parameter with them */                    \
+    FEATURE(DROPOUT)        /* weights that are always dropped at random */                                            \
     FEATURE(CAP)            /* a soft cap of the scores */                                                             \
     FEATURE(PAGED_KV)       /* K and V are in pages, always; with SHARES_KEYS every kernel that serves accepts both */ \
     FEATURE(PACKS)          /* PACKED_HEADS by tensor copies of groups, which a caller chooses by packs_group() */     \
@@ -77,6 +78,10 @@ bool config_has(const struct kernel_config *config, enum feature feature);
 /* True if a kernel that serves is for problems with the feature, CAP or PAGED_KV, or without it, as it is asked for. */
 static inline bool config_takes(const struct kernel_config *config, enum feature feature, bool asked) {
     return config_has(config, SERVES_ALL) || config_has(config, feature) == asked;
+}
+/* The same for DROPOUT, which attention/mma_sync has at run time. */
+static inline bool config_takes_dropout(const struct kernel_config *config, bool asked) {
+    return !config_has(config, TENSOR_COPIES) || config_has(config, DROPOUT) == asked;
 }
 
 /* Elements of a row of V and O. */

@@ -29,6 +29,14 @@ struct dropout_key {
         if (args.rng_state) seed = args.rng_state[0], all = args.rng_state[1];
         low = (uint32_t)seed, high = (uint32_t)(seed >> 32) ^ (uint32_t)(all >> 32), offset = (uint32_t)all;
     }
+
+    /* Words that the compiler does not know to be the same for all blocks: it would compute the keys of all rounds
+     * ahead of the loop, for which there are no registers. */
+    __device__ __forceinline__ dropout_key for_this_block() const {
+        dropout_key words = *this;
+        asm volatile("" : "+r"(words.low), "+r"(words.high), "+r"(words.offset));
+        return words;
+    }
 };
 
 /* For configurations without dropout. */

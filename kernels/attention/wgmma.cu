@@ -22,10 +22,15 @@
  *           (FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve+pages+pack;
  *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+pages+pack;
  *           (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend;
- *           (FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve+extend;
+ *           (FP16, 64, 192, 64, 12): wgmma+stages_4+exp_16+serve+extend;
  *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+extend;
  *           (FP16, 192, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend+dv_128;
- *           (FP16, 576, 64, 32, 8): wgmma+stages_2+exp_16+serve+extend+dv_512
+ *           (FP16, 576, 64, 32, 8): wgmma+stages_2+exp_16+serve+extend+dv_512;
+ *           (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend+dropout;
+ *           (FP16, 64, 192, 64, 12): wgmma+stages_4+exp_16+serve+extend+dropout;
+ *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+extend+dropout;
+ *           (FP16, 192, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend+dv_128+dropout;
+ *           (FP16, 576, 64, 32, 8): wgmma+stages_2+exp_16+serve+extend+dv_512+dropout
  * arch      sm_90a
  */
 #include "common/abi.h"
@@ -328,32 +333,46 @@ __device__ void compute_S_again(S_tiles<cfg> &S, uint32_t Q_rows, const auto Q, 
                                 const auto K, int64_t K_stride, int columns, int lane) {
     for (int n = 0; n < 2 * key_steps<cfg>; n++)
         for (int e = 0; e < 4; e++) S[n][e] = 0;
-#pragma unroll 1
-    for (int k = 0; k < d_steps<cfg>; k++) {
+    const auto exists = [&](int k, int right) { return !cfg.extended || 16 * k + 8 * right < columns; };
+    uint32_t a[4]; /* 16 columns of Q */
+    const auto load_columns = [&](int k) {
         const auto chunk = [&](int right) { return (k % 4 * 2 + right ^ lane % 8) * 16; };
-        const auto exists = [&](int right) { return !cfg.extended || 16 * k + 8 * right < columns; };
-        uint32_t a[4];
-        if constexpr (!Q_parts<cfg>)
+        if constexpr (!Q_parts<cfg>) {
             ldmatrix_x4(a, Q_rows + (k / 4 * group_rows + lane % 16) * tile_row_bytes + chunk(lane / 16));
-        else
+        } else {
             for (int r = 0; r < 4; r++) {
                 if constexpr (cfg.packs) {
                     const uint16_t *const row = Q(lane / 4 + r % 2 * 8);
                     a[r] = row ? *(const uint32_t *)(row + 16 * k + r / 2 * 8 + lane % 4 * 2) : 0;
                 } else {
                     const int row = min(lane / 4 + r % 2 * 8, last_row), column = 16 * k + r / 2 * 8 + lane % 4 * 2;
-                    a[r] = exists(r / 2) ? *(const uint32_t *)(Q + row * Q_stride + column) : 0;
+                    a[r] = exists(k, r / 2) ? *(const uint32_t *)(Q + row * Q_stride + column) : 0;
                 }
             }
-        for (int n = 0; n < 2 * key_steps<cfg>; n++) {
-            if constexpr (may_be_paged<cfg>) {
-                const uint16_t *const row = K(8 * n + lane / 4), *const b = row + 16 * k + lane % 4 * 2;
-                mma<cfg.dtype>(S[n], a, row && exists(0) ? *(const uint32_t *)b : 0,
-                               row && exists(1) ? *(const uint32_t *)(b + 8) : 0);
-            } else {
-                const uint16_t *b = K + (8 * n + lane / 4) * K_stride + 16 * k + lane % 4 * 2;
-                mma<cfg.dtype>(S[n], a, *(const uint32_t *)b, *(const uint32_t *)(b + 8));
+        }
+    };
+    const auto multiply = [&](int k, int n) {
+        if constexpr (may_be_paged<cfg>) {
+            const uint16_t *const row = K(8 * n + lane / 4), *const b = row + 16 * k + lane % 4 * 2;
+            mma<cfg.dtype>(S[n], a, row && exists(k, 0) ? *(const uint32_t *)b : 0,
+                           row && exists(k, 1) ? *(const uint32_t *)(b + 8) : 0);
+        } else {
+            const uint16_t *b = K + (8 * n + lane / 4) * K_stride + 16 * k + lane % 4 * 2;
+            mma<cfg.dtype>(S[n], a, *(const uint32_t *)b, *(const uint32_t *)(b + 8));
+        }
+    };
+    if constexpr (cfg.extended) { /* a key at a time, as the addresses of all keys do not fit the registers */
+        for (int n = 0; n < 2 * key_steps<cfg>; n++)
+#pragma unroll 1
+            for (int k = 0; k < d_steps<cfg>; k++) {
+                load_columns(k);
+                multiply(k, n);
             }
+    } else {
+#pragma unroll 1
+        for (int k = 0; k < d_steps<cfg>; k++) {
+            load_columns(k);
+            for (int n = 0; n < 2 * key_steps<cfg>; n++) multiply(k, n);
         }
     }
 }
@@ -701,13 +720,14 @@ template <>
 struct served_share<false> {};
 
 /* For biases, the largest scores, dropout and block masks: where the bias begins for the Q block, the number of its
- * sequence and head, the largest score so far, as an ordered integer, and the kind of the KV block whose S comes next.
- */
+ * sequence and head, the kind of the KV block whose S comes next, the first key from which on blocks may need no mask
+ * and no bias, and the largest score of the lane so far. */
 template <bool extended>
 struct extended_share {
     bias_origin bias;
     uint32_t sequence_and_head;
-    int most, kind;
+    int kind, unmasked_from;
+    float most;
 };
 template <>
 struct extended_share<false> {};
@@ -736,7 +756,7 @@ struct consumer {
     Q_share share;
     served_share<cfg.serves> served;
     extended_share<cfg.extended> more;
-    const std::conditional_t<cfg.extended, dropout_key, no_dropout> random{args};
+    const std::conditional_t<cfg.drops, dropout_key, no_dropout> random{args};
     float sum_limit; /* a block with larger sums is computed again; -1 if the warp has a large row (softmax.cuh) */
 
     debug_names<cfg> names;
@@ -785,8 +805,8 @@ struct consumer {
             served.common = {warp_uniform(max(common.first, served.last_key)), warp_uniform(common.end)};
             if constexpr (cfg.extended) {
                 const int sample = warp_uniform(max(tile.sample, 0)), head = warp_uniform(tile.head);
-                more = {find_bias(args, sample, head), (uint32_t)sample * args.heads + head, ordered(-INFINITY),
-                        BLOCK_PARTIAL};
+                more = {find_bias(args, sample, head), (uint32_t)sample * args.heads + head, BLOCK_PARTIAL,
+                        changes_scores() ? 0x7fffffff : served.common.first, -INFINITY};
                 if (args.block_mask) return Q_share{first < 0 ? -1 : row, 0, blocks};
             }
         }
@@ -814,8 +834,11 @@ struct consumer {
         return 0;
     }
     __device__ __forceinline__ bool masks(int key) const {
-        if constexpr (cfg.serves)
-            return changes_scores() || is_hidden() || is_masked<cfg.B_c>(served.common, key);
+        if constexpr (cfg.extended)
+            return (args.block_mask && (is_hidden() || biases())) || key < more.unmasked_from ||
+                   key + cfg.B_c > served.common.end;
+        else if constexpr (cfg.serves)
+            return is_masked<cfg.B_c>(served.common, key);
         else
             return is_masked<cfg.B_c>(args, share.row, key);
     }
@@ -889,61 +912,78 @@ struct consumer {
         if constexpr (cfg.cap) cap(S, args.softmax_scale / args.softcap);
     }
 
-    /* True if every block gets a bias or a soft cap, or its largest score is asked for. Without them a block runs none
-     * of that code. */
+    /* True if every block gets a bias or a soft cap. Without them a block runs none of that code. */
     __device__ __forceinline__ bool changes_scores() const {
-        if constexpr (cfg.extended) return args.softcap > 0 || biases() || args.alibi_slopes || args.max_logits;
+        if constexpr (cfg.extended) return args.softcap > 0 || args.alibi_slopes || (args.bias && !args.block_mask);
         return false;
     }
-    __device__ __forceinline__ bool biases() const { return args.bias && more.kind != BLOCK_FULL; }
+    /* The same for this block. */
+    __device__ __forceinline__ bool changes_block() const {
+        if constexpr (cfg.extended) return changes_scores() || biases();
+        return false;
+    }
+    __device__ __forceinline__ bool biases() const { return args.bias && more.kind == BLOCK_PARTIAL; }
     /* True if the block mask hides the KV block from the consumer's rows, but not from those of others. */
     __device__ __forceinline__ bool is_hidden() const {
         if constexpr (cfg.extended) return more.kind == BLOCK_HIDDEN;
         return false;
     }
-    __device__ __forceinline__ void hide_S() {
-        for (int n = 0; n < 2 * key_steps<cfg>; n++)
-            for (int e = 0; e < 4; e++) S[n][e] = -INFINITY;
-    }
-    __device__ __forceinline__ void change_scores(bool masked) {
-        if (args.softcap > 0) cap(S, args.softmax_scale / args.softcap);
-        if (args.max_logits && masked) mask_S();
-        if (!biases() && !args.alibi_slopes && !args.max_logits) return;
-        const int seq_k = served.range.seq_k;
-        row_values most;
-        bias_row rows[2];
+    __device__ __forceinline__ void find_bias_rows(bias_row (&rows)[2]) const {
         for (int half = 0; half < 2; half++) {
             const int query = min(share.row + 16 * warp + lane / 4 + 8 * half, served.rows - 1);
-            rows[half] = find_bias_row(args, more.bias, query, query + seq_k - served.rows);
+            rows[half] = find_bias_row(args, more.bias, query, query + served.range.seq_k - served.rows);
         }
-        ::change_scores<cfg.dtype>(S, args, rows, key, seq_k, 1 / score_factor(args), lane, most, biases());
-        if (args.max_logits) raise_max_logit(most);
+    }
+    __device__ __forceinline__ void change_scores() {
+        row_values most;
+        bias_row rows[2];
+        find_bias_rows(rows);
+        ::change_scores<cfg.dtype>(S, args, rows, key, served.range.seq_k, 1 / score_factor(args), lane, most,
+                                   biases());
+        if (args.max_logits) count_largest(most);
     }
     __device__ __forceinline__ void change_and_mask_S() {
         if constexpr (cfg.extended) {
-            const bool masked = is_masked<cfg.B_c>(served.common, key);
-            if (is_hidden()) return hide_S();
-            change_scores(masked);
-            if (changes_scores() && !masked) return;
+            if (args.softcap > 0) cap(S, args.softmax_scale / args.softcap);
+            const bool masked = is_hidden() || is_masked<cfg.B_c>(served.common, key);
+            if (masked && args.max_logits) mask_S();
+            if (biases() || args.alibi_slopes)
+                change_scores();
+            else
+                count_largest();
+            if (!masked) return;
         }
         mask_S();
     }
 
-    /* Rows past the end of a sequence do not count. Most blocks have no larger score than those before. */
-    __device__ __forceinline__ void raise_max_logit(const row_values &most) {
+    /* Rows past the end of a sequence do not count. */
+    __device__ __forceinline__ void count_largest(const row_values &of_rows) {
         const int rows = served.rows - (share.row + 16 * warp + lane / 4);
-        const float largest = fmaxf(fmaxf(-INFINITY, rows > 0 ? most[0] : -INFINITY), rows > 8 ? most[1] : -INFINITY);
-        const int of_warp = warp_uniform(ordered(largest));
-        if (of_warp <= more.most) return;
-        more.most = of_warp;
-        if (lane == 0) raise(args.max_logits + more.sequence_and_head, unordered(of_warp) * score_factor(args));
+        more.most = fmaxf(more.most, fmaxf(rows > 0 ? of_rows[0] : -INFINITY, rows > 8 ? of_rows[1] : -INFINITY));
+    }
+    __device__ __forceinline__ void count_largest() {
+        if constexpr (cfg.extended) {
+            if (!args.max_logits) return;
+            row_values of_rows;
+            find_lane_max(of_rows, S);
+            count_largest(of_rows);
+        }
+    }
+    /* At the end of a Q block. */
+    __device__ __forceinline__ void store_largest() const {
+        if constexpr (cfg.extended) {
+            if (!args.max_logits) return;
+            const float largest = unordered(warp_uniform(ordered(more.most)));
+            if (lane == 0 && largest > -INFINITY)
+                raise(args.max_logits + more.sequence_and_head, largest * score_factor(args));
+        }
     }
 
     __device__ __forceinline__ void mask_S() {
         if constexpr (cfg.serves) {
             const auto of = [&](int row) { return query(share.row + 16 * warp + row); };
             const auto row_first = [&](int row) { return of(row) + served.range.first - key; };
-            const auto row_end = [&](int row) { return seen_keys(served.range, of(row) + 1) - key; };
+            const auto row_end = [&](int row) { return is_hidden() ? 0 : seen_keys(served.range, of(row) + 1) - key; };
             mask(S, row_first, row_end, lane);
         } else
             mask(S, [&](int row) { return seen_keys(args, share.row + 16 * warp + row + 1) - key; }, lane);
@@ -978,7 +1018,10 @@ struct consumer {
             release_K(block, turn, key == 0);
         add_other_half();
         cap_S();
-        if (masks(key)) change_and_mask_S();
+        if (masks(key))
+            change_and_mask_S();
+        else
+            count_largest();
         names.dump_S(args, S, share.row + 16 * warp, key);
         catch_up(m, l);
         exponentiate_any(l, m);
@@ -1034,10 +1077,7 @@ struct consumer {
                              sequence_of(first).seq_q - 1 - Q_row, find_K(first, key), args.K_strides.seq,
                              row_elements<cfg>(args), lane);
         cap_S();
-        if (is_hidden())
-            hide_S();
-        else if (masked)
-            mask_S();
+        if (masked) mask_S();
         catch_up(m, l, [&](int half) { return outgrown[half]; });
         sum[0] = sum[1] = 0;
         exponentiate_any(sum, m);
@@ -1057,7 +1097,7 @@ struct consumer {
      * the bits of a row must not depend on which rows share its Q block, as chunks of a prompt do. */
     __device__ __forceinline__ void catch_up_in_masked_block() {
         const bool begins[] = {m[0] == no_maximum, m[1] == no_maximum};
-        catch_up(m, l, [&](int half) { return !cfg.serves || changes_scores() || begins[half]; });
+        catch_up(m, l, [&](int half) { return !cfg.serves || changes_block() || begins[half]; });
     }
 
     /* A later S: m may lag behind. Returns whether O, a sum over the blocks before, must be multiplied by `factor`. */
@@ -1068,7 +1108,10 @@ struct consumer {
             release_K(block, turn, key == 0);
         add_other_half();
         cap_S();
-        if (masked) change_and_mask_S();
+        if (masked)
+            change_and_mask_S();
+        else
+            count_largest();
         names.dump_S(args, S, share.row + 16 * warp, key);
         row_values sum = {};
         if (masked) {
@@ -1080,24 +1123,23 @@ struct consumer {
         /* also for a NaN */
         const float limit = masked ? most_sum<cfg.dtype> : sum_limit;
         const bool outgrown = __any_sync(0xffffffff, !(largest_sum(sum) <= limit));
-        const bool lags = (cfg.serves && !(masked && changes_scores())) || !masked;
+        const bool lags = (cfg.serves && !(masked && changes_block())) || !masked;
         if (outgrown && lags) [[unlikely]]
             use_S_again(sum, masked);
         l[0] += sum[0], l[1] += sum[1];
         names.dump_ml(args, m, l, scale);
+        if (cfg.extended && !lags) return __any_sync(0xffffffff, factor[0] != 1 || factor[1] != 1);
         return outgrown || !lags;
     }
 
     __device__ __forceinline__ void take_P_from_S() {
         round_to_P<cfg.dtype>(P, S);
-        if constexpr (cfg.extended)
-            if (args.keep_from) {
-                const int row = share.row + 16 * warp + lane / 4;
-                drop(P, random, key, {row, row + 8}, more.sequence_and_head, args.keep_from, lane);
-            }
+        if constexpr (cfg.drops) {
+            const int row = share.row + 16 * warp + lane / 4;
+            drop(P, random.for_this_block(), key, {row, row + 8}, more.sequence_and_head, args.keep_from, lane);
+        }
         names.round();
     }
-
     /* ---- O ---- */
 
     /* A warp's rows of O, tiles of 16 rows, go through memory of its own, once the engine has read those before. */
@@ -1129,8 +1171,7 @@ struct consumer {
             divide_by_l(O, m, l, [=, sink = args.sinks ? args.sinks[first.head] : -INFINITY](int) { return sink; });
         else
             divide_by_l(O, l);
-        if constexpr (cfg.extended)
-            if (args.keep_from) rescale(O, {args.dropout_scale, args.dropout_scale});
+        if constexpr (cfg.drops) rescale(O, {args.dropout_scale, args.dropout_scale});
         if (args.LSE && V_part() == 0) store_LSE(args, m, l, seq, packing, row + lane / 4, first.head, sample, lane);
         /* A copy writes 16 rows, and those past the end may be another sequence's. The compiler must know that the
          * lanes agree, or no loop counts in uniform registers. */
@@ -1214,6 +1255,7 @@ struct consumer {
     /* Finish this Q block; `share` describes the next one. */
     __device__ __forceinline__ void finish(row_values &next_m, row_values &next_l) {
         const int last_row = share.row;
+        store_largest();
         share = find_share(turn + 1);
         const int first_seen = block + 1 + share.unseen_blocks;
         if (share.row >= 0)
