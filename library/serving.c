@@ -502,7 +502,8 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
     if (!config_takes_dropout(config, problem->dropout_p > 0))
         return refuse(failure, FL_UNSUPPORTED, "dropout_p %g: config %s %s", (double)problem->dropout_p,
                       config_format(config, text),
-                      config_has(config, DROPOUT) ? "requires it" : "does not support it; use one with the flag dropout");
+                      config_has(config, DROPOUT) ? "requires it"
+                                                  : "does not support it; use one with the flag dropout");
     const bool pages = problem->arrays & FL_BLOCK_TABLE;
     if (config_has(config, SERVES) && !config_has(config, SHARES_KEYS) && !config_takes(config, PAGED_KV, pages))
         return refuse(failure, FL_UNSUPPORTED, "block_table: config %s %s", config_format(config, text),

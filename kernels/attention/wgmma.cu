@@ -361,20 +361,13 @@ __device__ void compute_S_again(S_tiles<cfg> &S, uint32_t Q_rows, const auto Q, 
             mma<cfg.dtype>(S[n], a, *(const uint32_t *)b, *(const uint32_t *)(b + 8));
         }
     };
-    if constexpr (cfg.extended) { /* a key at a time, as the addresses of all keys do not fit the registers */
-        for (int n = 0; n < 2 * key_steps<cfg>; n++)
-#pragma unroll 1
-            for (int k = 0; k < d_steps<cfg>; k++) {
-                load_columns(k);
-                multiply(k, n);
-            }
-    } else {
+    constexpr int tiles = 2 * key_steps<cfg>, at_once = cfg.extended ? 1 : tiles; /* addresses of keys take registers */
+    for (int first = 0; first < tiles; first += at_once)
 #pragma unroll 1
         for (int k = 0; k < d_steps<cfg>; k++) {
             load_columns(k);
-            for (int n = 0; n < 2 * key_steps<cfg>; n++) multiply(k, n);
+            for (int n = first; n < first + at_once; n++) multiply(k, n);
         }
-    }
 }
 
 /* ---- ping_pong: consumers take turns by named barriers, at which one waits and the other only arrives ---- */

@@ -215,8 +215,8 @@ def test_the_page_of_general_attention_states_the_speed_of_other_rows() -> None:
 
     text, short = " ".join(page("docs/general-attention.md").split()), "shorter rows"
     for words in (
-        f"703, {cost('sizes d192', 'cudnn', 'flashladder', '=False')} × cuDNN",
-        f"742, {cost('sizes d192', 'cudnn', 'flashladder', '=True')} ×.",
+        f"705, {cost('sizes d192', 'cudnn', 'flashladder', '=False')} × cuDNN",
+        f"691, {cost('sizes d192', 'cudnn', 'flashladder', '=True')} ×.",
         f"take {cost('features', short, 'plain')} × the plain",
         f"largest scores take {cost('features', 'largest', short)} ×, dropout {cost('features', 'dropout', short)} ×",
         f"biases {cost('features', 'bias', short)} ×.",
