@@ -189,10 +189,7 @@ def exact(bench: Bench) -> None:
                     for what, made in errors.items():
                         difference = (made.double() - {"out": out, "largest": largest}[what]).abs().max().item()
                         label = f"exact d{d} dv{d_v} {str(dtype)[6:]} {causal=} {name}"
-                        row = {"case": label, "subject": what, "us": "", "unit": "error"}
-                        bench.rows.append(row | {"speed": f"{difference:.1e}", "ratio": ""})
-                        if not difference <= 0.02:
-                            print(f"{label}: {what} differs by {difference:.1e}", flush=True)
+                        bench.note_error(label, what, difference, 0.02)
 
 
 if __name__ == "__main__":

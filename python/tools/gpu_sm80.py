@@ -2,10 +2,11 @@
 
     PYTHONPATH=python python3 python/tools/gpu_sm80.py [--rounds 7] [--out FILE.csv] [GROUP …]    # needs a GPU
 
-Groups: plain varlen window decode gradients exact; without one all. Subjects of a case are CUDA graphs of launches, and
-take turns; the time is the median. The first subject, FlashAttention-2 or a kernel that only reads the same bytes, is
-what the others are divided by. Results that differ from the first one's by more than 0.03, and gradients by more than 1
-%, are printed. `exact` measures no time: it compares gradients with float64, and prints errors of more than 0.8 %.
+Groups: plain varlen window decode e4m3 gradients exact; without one all. Subjects of a case are CUDA graphs of
+launches, and take turns; the time is the median. The first subject, FlashAttention-2 or a kernel that only reads the
+same bytes, is what the others are divided by. Results that differ from the first one's by more than 0.03, and gradients
+by more than 1 %, are printed. `exact` measures no time: it compares gradients with float64, and prints errors of more
+than 0.8 %. `e4m3` also compares results with float64, and prints errors of more than 5 %.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ import torch
 from gpu_serving import compiled_read
 
 import flashladder
-from flashladder import _autograd, _launch
+from flashladder import _autograd, _functions, _launch
 
 GPU = torch.device("cuda:0")
-MMA_SYNC, DECODE, CP_ASYNC = (f"attention/{name}" for name in ("mma_sync", "decode", "decode_mma_sync"))
+MMA_SYNC, DECODE, CP_ASYNC, FP8 = (
+    f"attention/{name}" for name in ("mma_sync", "decode", "decode_mma_sync", "fp8_mma_sync")
+)
 GRADIENTS = "attention/backward_mma_sync"
 SIZES = {128: 16, 64: 32}  # heads by d_head
 BATCHES: dict[str, Sequence[int]] = {
@@ -122,6 +125,12 @@ class Bench:
             row = {"case": case, "subject": name, "us": f"{us:.1f}", "unit": work[0], "speed": f"{work[1] / us:.1f}"}
             self.rows.append(row | {"ratio": f"{median[first] / us:.3f}"})
             print(*self.rows[-1].values(), sep=" | ", flush=True)
+
+    def note_error(self, case: str, subject: str, error: float, most: float) -> None:
+        row = {"case": case, "subject": subject, "us": "", "unit": "error", "speed": f"{error:.2e}", "ratio": ""}
+        self.rows.append(row)
+        if not error <= most:
+            print(f"{case}: the error of {subject} is {error:.2e}", file=sys.stderr)
 
 
 def relative_error(found: Any, expected: Any) -> float:
@@ -220,6 +229,44 @@ def decode(bench: Bench) -> None:
                     *given, version=name, **scales
                 )
             bench.compare(f"decode d{d} {kind} {batch}x{seq} {page=}", ("GB/s", 2e-3 * used), subjects)
+
+
+def attend_e4m3(version: str, *tensors_of_bytes: Any, **more: Any) -> Any:
+    """attention_e4m3 by a kernel that the library does not prefer on this GPU."""
+    options = _functions.options_of_e4m3
+    _functions.options_of_e4m3 = lambda *given: options(*given)._replace(version=version)
+    try:
+        return flashladder.attention_e4m3(*tensors_of_bytes, **more)
+    finally:
+        _functions.options_of_e4m3 = options
+
+
+def e4m3(bench: Bench) -> None:
+    def in_bytes(*all_tensors: Any) -> list[Any]:
+        return [one.to(torch.float8_e4m3fn) for one in all_tensors]
+
+    for d, heads in (SIZES | {256: 8}).items():
+        for rows, keys, KV_heads in ((1, 1, 1), (128, 128, 4), (300, 517, 2), (1000, 1000, 1), (517, 300, 2)):
+            for causal in (False, True):
+                q, k, v = in_bytes(*tensors(2, rows, 4, d, count=1), *tensors(2, keys, KV_heads, d, count=2))
+                found = attend_e4m3(FP8, q, k, v, causal=causal)
+                twins = [attend(*(one[b].double() for one in (q, k, v)), _autograd.Asked(causal), None) for b in (0, 1)]
+                expected = torch.stack(twins).nan_to_num(0)  # rows without keys
+                case, error = f"exact d{d} {rows}x{keys} {KV_heads=} {causal=}", relative_error(found, expected)
+                bench.note_error(case, "fp8_mma_sync", error, 0.05)
+        for seq in (1024, 4096, 16384):
+            for causal in (False, True):
+                q, k, v = tensors(TOKENS // seq, seq, heads, d)
+                given = in_bytes(q, k, v)
+                subjects: dict[str, Call] = {
+                    "fa2": lambda q=q, k=k, v=v, causal=causal: fa2(q, k, v, causal),
+                    "mma_sync": lambda q=q, k=k, v=v, causal=causal: flashladder.attention(
+                        q, k, v, causal=causal, version=MMA_SYNC
+                    ),
+                    "fp8_mma_sync": lambda given=given, causal=causal: attend_e4m3(FP8, *given, causal=causal),
+                }
+                flops = 4e-6 * TOKENS * heads * seq * d * (0.5 if causal else 1)
+                bench.compare(f"e4m3 d{d} {TOKENS // seq}x{seq} {causal=}", ("TFLOP/s", flops), subjects, equal=False)
 
 
 def compare_gradients(bench: Bench, case: str, sizes: tuple[int, ...], causal: bool, **more: Any) -> None:
@@ -332,15 +379,12 @@ def check_gradients(bench: Bench, case: str, d: int, dtype: Any, ordered: bool, 
         out.backward(of_dout[i].double())
     for name, one, twin in zip(("dq", "dk", "dv", "dsinks"), found, twins, strict=False):
         error = relative_error(one.reshape(twin.shape), twin.grad)
-        bench.rows.append(
-            {"case": case, "subject": name, "us": "", "unit": "error", "speed": f"{error:.2e}", "ratio": ""}
-        )
-        if error > ROUNDING[dtype]:
-            print(f"{case}: the error of {name} is {error:.2e}", file=sys.stderr)
+        bench.note_error(case, name, error, ROUNDING[dtype])
 
 
 GROUPS = {
-    "plain": plain, "varlen": varlen, "window": window, "decode": decode, "gradients": gradients, "exact": exact,
+    "plain": plain, "varlen": varlen, "window": window, "decode": decode, "e4m3": e4m3, "gradients": gradients,
+    "exact": exact,
 }  # fmt: skip
 
 
