@@ -25,6 +25,7 @@ from flashladder._frameworks import (
     HOST,
     INT8,
     JAX,
+    TRACED,
     DLPack,
     Framework,
     Layout,
@@ -529,17 +530,21 @@ def _warn(seconds: float) -> None:
         )
 
 
+def _check_device(name: str, layout: Layout, q: Layout) -> None:
+    if layout.device != q.device and TRACED not in (layout.device, q.device):
+        raise ValueError(f"{name} is on {layout.device} and q on {q.device}: pass both on one device")
+
+
 def _check(name: str, layout: Layout, q: Layout, dtype: str = "") -> None:
     """The error of one array, by itself or compared with q. `dtype` is what it must have; "" is that of q."""
-    if layout.device != HOST and layout.gpu is None:
+    if layout.device not in (HOST, TRACED) and layout.gpu is None:
         raise ValueError(f"{name} is on {layout.device}: must be in host memory or on a CUDA GPU")
     if layout.gpu is not None and _emulates():
         raise ValueError(
             f"{name} is on {layout.device}, but flashladder found no GPU (flashladder.backend().why_no_gpu gives the "
             "reason): pass arrays in host memory"
         )
-    if layout.device != q.device:
-        raise ValueError(f"{name} is on {layout.device} and q on {q.device}: pass both on one device")
+    _check_device(name, layout, q)
     if layout.dtype != dtype and layout.dtype not in DTYPES:
         raise ValueError(f"{name} is {layout.dtype}: float16 or bfloat16 is needed")
     if layout.dtype != (dtype or q.dtype):
@@ -603,8 +608,7 @@ def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int, k
     for name, layout in extra.items():
         floats = name in ("sinks", "max_logits") or name.endswith(("_scales", "_slopes"))
         dtype = "float32" if floats else "int64" if name == "rng_state" else "int32"
-        if layout.device != q.device:
-            raise ValueError(f"{name} is on {layout.device} and q on {q.device}: pass both on one device")
+        _check_device(name, layout, q)
         if name in ("bias", "block_mask"):
             continue
         if layout.dtype != dtype:

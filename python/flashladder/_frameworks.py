@@ -19,6 +19,7 @@ from flashladder._dlpack import Borrowed
 DTYPES = {"float16": "fp16", "bfloat16": "bf16"}
 E4M3, INT8 = "float8_e4m3fn", "int8"
 HOST = "host memory"
+TRACED = "a device that jax.jit has not chosen yet"
 
 
 class Layout(NamedTuple):
@@ -27,7 +28,7 @@ class Layout(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...]  # in elements
     dtype: str  # "float16"
-    device: str  # HOST, "cuda:0", or what else the framework says
+    device: str  # HOST, TRACED, "cuda:0", or what else the framework says
     gpu: int | None  # its ordinal; None for host memory
 
 
@@ -261,24 +262,24 @@ class JAX:
     in_xla: Callable[[Any], tuple[Any, Any]]  # runs a Call; set by the package, as this module is below that one
 
     def facts(self, array: Any) -> tuple[Any, ...]:
-        return (array.shape, array.dtype, self._gpu(array))
+        return (array.shape, array.dtype, *self._device(array))
 
     def layout(self, array: Any) -> Layout:
-        strides, gpu = [1], self._gpu(array)
+        strides = [1]
         for size in reversed(array.shape[1:]):
             strides.insert(0, strides[0] * size)
         dtype = E4M3 if array.dtype == self.package().float8_e4m3fn else array.dtype.name
         shape = tuple(array.shape)
-        return Layout(shape, tuple(strides[: len(shape)]), dtype, HOST if gpu is None else f"cuda:{gpu}", gpu)
+        return Layout(shape, tuple(strides[: len(shape)]), dtype, *self._device(array))
 
-    def _gpu(self, array: Any) -> int | None:
-        """Its ordinal. None for host memory, and for what jax.jit traces, which has no known device."""
+    def _device(self, array: Any) -> tuple[str, int | None]:
+        """A device, and the ordinal of a GPU."""
         try:
             devices = array.devices()
         except Exception:  # jax.errors.ConcretizationTypeError
-            return None
+            return TRACED, None
         found = [device.id for device in devices if device.platform in ("gpu", "cuda")]
-        return min(found, default=None)
+        return (f"cuda:{min(found)}", min(found)) if found else (HOST, None)
 
     def run(self, call: Any, stream: Any) -> tuple[Any, Any]:
         if call.out is not None or stream is not None:

@@ -54,6 +54,14 @@ def test_a_call_hands_everything_on(made: Any) -> None:
     assert (out.shape, out.dtype, lse.shape, lse.dtype) == (SHAPE, np.float16, (2, 4, 5), np.float32)
 
 
+def test_a_function_that_is_traced_may_use_arrays_on_a_gpu(made: Any) -> None:
+    on_gpu = type(
+        "Array", (Array,), {"__module__": "jax", "devices": lambda _: {SimpleNamespace(id=0, platform="gpu")}}
+    )
+    made.attention(*arrays(), sinks=np.zeros(4, np.float32).view(on_gpu))
+    assert made.jax.calls[0][2][3].view(np.ndarray).shape == (4,)
+
+
 def test_what_is_not_asked_for_is_not_handed_on(made: Any) -> None:
     out = made.attention(*arrays())
     assert isinstance(out, Array) and out.shape == SHAPE
