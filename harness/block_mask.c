@@ -2,7 +2,7 @@
 #include "harness/block_mask.h"
 
 #include "common/serving.h"
-#include "harness/inputs.h"
+#include "harness/philox.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -38,9 +38,6 @@ void output_free(struct output *output);
 /* True if there is an output. */
 bool output_is_there(const struct output *output);
 
-/* Philox 4x32 with ten rounds (Salmon et al. 2011): four random words from a counter and a key. */
-void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4]);
-
 /* Elements 4 * block ... 4 * block + 3 of a tensor, before they are rounded to 16 bits. normal: N(0,1); uniform: [0,1);
  * large: N(0,1)*8, whose scores overflow exp() without the running maximum; ramp: (index mod 251) / 256, exact in both
  * types. */

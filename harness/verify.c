@@ -5,6 +5,7 @@
 #include "harness/half.h"
 #include "harness/options.h"
 #include "harness/parallel.h"
+#include "harness/philox.h"
 #include "harness/reference.h"
 
 #include <math.h>

@@ -2,6 +2,7 @@
 #include "common/tests/tap.h"
 #include "harness/half.h"
 #include "harness/inputs.h"
+#include "harness/philox.h"
 #include "harness/tests/element.h"
 #include "harness/tests/problems.h"
 

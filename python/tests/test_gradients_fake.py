@@ -3,6 +3,7 @@
 test_torch.py asks the real one for results, where it is installed.
 """
 
+import importlib
 from typing import Any
 
 import pytest
@@ -50,10 +51,18 @@ def test_a_call_that_is_differentiated_keeps_log_sum_exp(
     assert not package.last.tensors.lse
 
 
+@pytest.fixture(autouse=True)
+def sizes_of_kernels(package: Recorded, made: Any) -> None:
+    """The package keeps them: none may be asked for while the library fails."""
+    autograd, (q, _, v) = importlib.import_module("flashladder._autograd"), tensors()
+    autograd._kernel_size.cache_clear()
+    assert autograd.kernel_size(q, v)
+    package.launch.backward_problem.cache_clear()
+
+
 def test_what_has_no_gradients_is_said_before_anything_runs(package: Recorded, made: Any) -> None:
     arrays, calls = tensors(), package.last.calls
     arrays[0].requires_grad = True
-    package.launch.backward_problem.cache_clear()  # it keeps what is supported
     with package.failing(UNSUPPORTED), pytest.raises(NotImplementedError, match="told to fail"):
         made.fl.attention(*arrays)
     assert package.last.calls == calls

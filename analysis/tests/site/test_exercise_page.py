@@ -115,4 +115,4 @@ def test_the_wrong_lanes_are_reported_as_the_task_says(tmp_path: Path) -> None:
     task, source = lesson_task("wrong-tcgen05-lanes"), read_text(LESSON)
     line = task["shown"][task["wrong"]]
     _, said = run_lesson(tmp_path, source.replace(line.replace("16;", "21;"), line))
-    assert line not in source and said.startswith("out-of-bounds at ") and "out-of-bounds" in task["text"]
+    assert line not in source and said.startswith("tmem-misuse at ") and "tmem-misuse" in task["text"]
