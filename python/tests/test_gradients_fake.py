@@ -53,9 +53,8 @@ def test_a_call_that_is_differentiated_keeps_log_sum_exp(
 
 @pytest.fixture(autouse=True)
 def sizes_of_kernels(package: Recorded, made: Any) -> None:
-    """The package keeps them: none may be asked for while the library fails."""
     autograd, (q, _, v) = importlib.import_module("flashladder._autograd"), tensors()
-    autograd._kernel_size.cache_clear()
+    autograd._kernel_size.cache_clear()  # none may be asked for while the library fails
     assert autograd.kernel_size(q, v)
     package.launch.backward_problem.cache_clear()
 

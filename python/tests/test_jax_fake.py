@@ -55,9 +55,8 @@ def test_a_call_hands_everything_on(made: Any) -> None:
 
 
 def test_a_function_that_is_traced_may_use_arrays_on_a_gpu(made: Any) -> None:
-    gpu = SimpleNamespace(id=0, platform="gpu")
-    on_gpu = type("Array", (Array,), {"__module__": "jax", "devices": lambda _: [gpu]})
-    made.attention(*arrays(), sinks=np.zeros(4, np.float32).view(on_gpu))
+    on_gpu = {"__module__": "jax", "devices": lambda _: [SimpleNamespace(id=0, platform="gpu")]}
+    made.attention(*arrays(), sinks=np.zeros(4, np.float32).view(type("Array", (Array,), on_gpu)))
     assert made.jax.calls[0][2][3].view(np.ndarray).shape == (4,)
 
 
