@@ -1,5 +1,6 @@
 #include "harness/gradients.h"
 
+#include "harness/flop.h"
 #include "harness/half.h"
 #include "harness/parallel.h"
 

@@ -6,6 +6,7 @@
 #include "harness/backward.h"
 #include "harness/bench.h"
 #include "harness/energy.h"
+#include "harness/flop.h"
 #include "harness/gradients.h"
 #include "harness/options.h"
 #include "harness/peer.h"

@@ -1,7 +1,6 @@
-/* problem.h - the attention problems to solve: their sizes and what they cost.
+/* problem.h - the attention problems to solve: their sizes.
  *
  *     struct problem problem = problem_square(16, 16, 4096);
- *     double tflops = problem_flop(&problem) / seconds / 1e12;
  */
 #ifndef FL_PROBLEM_H
 #define FL_PROBLEM_H
@@ -138,14 +137,6 @@ double problem_sink(const struct problem *problem, int64_t head);
 
 /* Factor of the scores: 1 / sqrt(d_head), or the float that is passed to the kernel. */
 double problem_scale(const struct problem *problem);
-
-/* Floating-point operations of the two matmuls, of the five of a backward problem, 4 * d_head for each pair of a query
- * and a key that it sees: what FlashAttention-2, FlashAttention-3 and cuDNN quote, 4 * batch * heads * seq^2 * d_head
- * without a mask. */
-double problem_flop(const struct problem *problem);
-
-/* The published ladder's count, which adds 6 for each pair for the softmax. */
-double problem_attn_flop(const struct problem *problem);
 
 /* Batch that goes with a sequence length on a GPU: 16 up to 4096, 8 at 8192, 4 beyond. */
 int64_t problem_default_batch(int64_t seq);

@@ -3,6 +3,7 @@
 #include "emulator/emu.h"
 #include "harness/about.h"
 #include "harness/block_mask.h"
+#include "harness/flop.h"
 #include "harness/peer.h"
 #include "runtime/config.h"
 #include "runtime/json.h"

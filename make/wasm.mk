@@ -8,7 +8,7 @@ WASM := $(BUILD)/wasm
 WASM_C := $(filter-out emulator/machine/trace.c emulator/machine/events.c, \
 		$(wildcard $(addsuffix /*.c,$(addprefix emulator/,ptx machine check explore wasm)))) \
 	$(patsubst %,runtime/%.c,abilities config json launch parameters status tensor_maps) \
-	harness/problem.c harness/block_mask.c harness/inputs.c harness/philox.c harness/browser/problem.c
+	harness/problem.c harness/inputs.c harness/philox.c harness/browser/problem.c
 WASM_FLAGS := -target wasm32-wasi -std=c11 -D_GNU_SOURCE -Os -msimd128 -mnontrapping-fptoint -mbulk-memory \
 	-fvisibility=hidden -Wall -Wextra -Wno-psabi -Wno-unknown-pragmas -Werror -mexec-model=reactor
 WASM_LINK := -Wl,--strip-all,-z,stack-size=1048576,--export=__stack_pointer

@@ -1,6 +1,7 @@
 /* test_problem.c - sizes, their limits and what a problem costs. */
 #include "common/tests/tap.h"
 #include "harness/block_mask.h"
+#include "harness/flop.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -27,7 +27,7 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     sources = [
         str(ROOT / f"{name}.c")
         for name in (
-            *("harness/inputs", "harness/problem", "harness/block_mask", "harness/parallel", "harness/philox"),
+            *("harness/inputs", "harness/problem", "harness/parallel", "harness/philox"),
             *("runtime/abilities", "runtime/config", "runtime/json", "runtime/launch", "runtime/status"),
         )
     ]

@@ -210,8 +210,7 @@ def test_the_page_of_general_attention_states_the_speed_of_other_rows() -> None:
             us.setdefault(row["case"], {})[row["subject"]] = float(row["us"])
 
     def cost(kind: str, subject: str, base: str, part: str = "") -> str:
-        each = [times for case, times in us.items() if kind in case and part in case and subject in times]
-        return span([times[subject] / times[base] for times in each])
+        return span([t[subject] / t[base] for case, t in us.items() if kind in case and part in case and subject in t])
 
     text, short = " ".join(page("docs/general-attention.md").split()), "shorter rows"
     e4m3 = [row["ratio"] for row in recorded("fp8/mma_sync.h200.csv") if row["subject"] == "fp8_mma_sync" and row["us"]]
