@@ -553,6 +553,7 @@ void options_problem_at(const struct options *options, bool gpu, int64_t i, cons
         problem->batch = options->tokens ? options->tokens / problem->seq_q : gpu ? problem_default_batch(longest) : 1;
     }
     set_sizes(options, config, problem);
+    problem->drops = config_has(config, DROPOUT);
     problem->dtype = config->dtype;
     problem->dist = options->dist;
     problem->seed = (uint64_t)options->seed;

@@ -47,7 +47,7 @@ static const struct {
               FIELD(cache_e4m3),  FIELD(e4m3),         FIELD(e4m3_serves),
               FIELD(descale),     FIELD(transposed_V), FIELD(rounded_sums_of_P),
               FIELD(summed_keys), FIELD(d_head_v),     FIELD(cache_int8),
-              FIELD(block_mask),  FIELD(mask_seed)};
+              FIELD(block_mask),  FIELD(mask_seed),    FIELD(drops)};
 
 bool problem_equal(const struct problem *a, const struct problem *b) {
     for (size_t i = 0; i < sizeof FIELDS / sizeof *FIELDS; i++)

@@ -116,8 +116,11 @@ serving_args serving_args_of(const struct problem *problem, attention_args atten
 }
 
 extended_args extended_args_of(const struct problem *problem, attention_args attention, uint64_t address) {
+    const uint32_t keep_all = 0x80008000; /* added to any two random numbers it sets the top bits of both */
     extended_args args = {.serving = serving_args_of(problem, attention, address),
-                          .d_head_v = problem_d_head(problem, TENSOR_V)};
+                          .d_head_v = problem_d_head(problem, TENSOR_V),
+                          .keep_from = problem->drops ? keep_all : 0,
+                          .dropout_scale = 1};
     if (!problem->block_mask) return args;
     args.block_mask = (const uint8_t *)(uintptr_t)(address + 4 * (uint64_t)elements_before(problem, MASK));
     args.block_mask_strides = block_mask_strides(problem);

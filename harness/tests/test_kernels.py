@@ -86,7 +86,7 @@ OF_CACHES = [
     "--seq-q 1 --seqlens-k 1300,530 --heads 8 --split-keys 64",  # 11 parts of 128 keys, and 9 of 64
 ]
 SERVED = {
-    WGMMA: OF_LENGTHS,
+    WGMMA: [*OF_LENGTHS, *(f"{RAGGED} --heads 2 --config {config_of(WGMMA, d, 'dropout')}" for d in ("64", "128"))],
     MMA_SYNC: [
         *OF_LENGTHS,
         f"--seqlens-q {','.join(['3,0,1,65'] * 17)} --seqlens-k {','.join(['65,9,1,63'] * 17)} --heads 1 --causal",
