@@ -33,7 +33,7 @@ static void drop_last(tensor_memory *t) {
 static bool has_peer(cta *m, const warp *w, const op *o, int lane) {
     if (!(o->detail & TENSOR_PAIR) || (m->rank | 1u) < m->cluster->count) return true;
     emu_report(m, EMU_TMEM_MISUSE, UINT32_MAX, w, lane, -1, 0,
-               "This instruction is .cta_group::2, and the CTA has no other one beside it: the cluster has %u CTA%s.",
+               "This instruction is .cta_group::2, and the CTA has no partner: the cluster has %u CTA%s.",
                m->cluster->count, m->cluster->count == 1 ? "" : "s");
     m->faulted = true;
     return false;
@@ -126,7 +126,7 @@ static bool check_chunks(cta *m, const cta *at, const warp *w, const tensor_job 
                    job->o->kind == OP_TENSOR_COPY ? "the source"
                    : of_a                         ? "A"
                                                   : "B",
-                   addresses[i], at->shared_bytes, at == m ? "" : " beside this one");
+                   addresses[i], at->shared_bytes, at == m ? "" : " that is its partner");
         return false;
     }
     return true;

@@ -787,7 +787,7 @@ FAULTS: dict[str, tuple[dict[str, str], str, str]] = {  # what is changed, the c
                           "tmem-race", "PTX promises no order"),
     "shifted zeros": ({"JOBS": JOB.replace("mma", "mma.ws").replace(str(F16), str(F16 + (6 << 17))).replace(
         "%off", f"%off, {1 << 56}")}, "tmem-misuse", "a mask that shifts columns"),
-    "another CTA of a pair": ({"group::1": "group::2"}, "tmem-misuse", "no other one beside it"),
+    "another CTA of a pair": ({"group::1": "group::2"}, "tmem-misuse", "the CTA has no partner"),
     "no mbarrier": ({"COMMIT": COMMIT.replace("[bar]", "[bar+8]"), "WAIT": ""}, "barrier-misuse", "mbarrier.init"),
 }  # fmt: skip
 STRICT = {
