@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
 
@@ -13,7 +13,7 @@ from analysis.predict.machine import read_machine, read_values
 from analysis.predict.tiles import read_tiles
 from analysis.publish.overview import Step, read_steps
 from analysis.publish.side_ladders import backward_peers
-from analysis.tests.support.validation import Case, cases_of, leave_one_out, mean_error, of_fit, order
+from analysis.tests.support.validation import cases_of, leave_one_out, mean_error, of_fit, order
 
 
 @cache
@@ -36,18 +36,12 @@ def span(values: Sequence[float]) -> str:
 
 def ends(ratios: Sequence[str]) -> tuple[str, str]:
     """The smallest and the largest of recorded ratios, rounded as on paper."""
-    low, high = (
-        one.quantize(Decimal("0.01"), ROUND_HALF_UP) for one in (min(map(Decimal, ratios)), max(map(Decimal, ratios)))
-    )
-    return str(low), str(high)
+    low, high = (str(end(map(Decimal, ratios)).quantize(Decimal("0.01"), ROUND_HALF_UP)) for end in (min, max))
+    return low, high
 
 
 def percent(error: float) -> str:
     return f"{100 * abs(error):.1f} %"
-
-
-def at(errors: Mapping[Case, float], seq: int) -> list[float]:
-    return [error for case, error in errors.items() if case.shape.seq == seq]
 
 
 def test_predict_states_the_errors_of_the_model() -> None:
@@ -56,11 +50,9 @@ def test_predict_states_the_errors_of_the_model() -> None:
     found, h100 = leave_one_out(of_fit(cases["h200"]), read_machine("h200")), read_machine("h100")
     errors, own = found.cycles, of_fit(cases["h100"])
     worst = max(errors, key=lambda case: abs(errors[case]))
-    assert (
-        f"predicts {len(errors)} launches" in text
-        and f"**mean error of {percent(mean_error(errors.values()))}**" in text
-    )
-    at_4096 = percent(max(map(abs, at(errors, 4096))))
+    assert f"predicts {len(errors)} launches" in text
+    assert f"**mean error of {percent(mean_error(errors.values()))}**" in text
+    at_4096 = percent(max(abs(error) for case, error in errors.items() if case.shape.seq == 4096))
     largest = f"{percent(errors[worst])}, for {worst.version} at {worst.shape.seq} keys, and {at_4096} at 4096"
     assert f"largest error is {largest}" in text
     cycles, times = ([getattr(case, name)(h100) for case in own] for name in ("error", "error_of_time"))
@@ -82,9 +74,8 @@ def test_predict_states_the_errors_of_other_kernels() -> None:
     missing = {f"attention/{name}" for name in ("decode", "decode_mma_sync", "fp8_mma_sync")}
     assert {name for name in load_attention(root()) if name not in known} == missing
     assert "attention/decode is not modeled" in text
-    rows = csv.DictReader(read_text(root() / "logs/bench/foreign.h200.csv").splitlines())
     by_kernel: dict[str, list[float]] = {}
-    for row in rows:
+    for row in recorded("bench/foreign.h200.csv"):
         measured = 1e3 * float(row["ms"]) * float(row["sm_clock_mhz"])
         by_kernel.setdefault(row["kernel"], []).append(float(row["predicted_cycles"]) / measured - 1)
     near = sum(max(map(abs, errors)) <= 0.1 for errors in by_kernel.values())
@@ -149,7 +140,6 @@ def times_of_decode(cache: str = "") -> list[str]:
 
 
 def test_the_readme_states_where_kernels_for_every_gpu_are_slow() -> None:
-    """The limits name the missed targets of Ampere's kernels: the lowest and the highest ratio of the records."""
     rows = [row for row in recorded("general/sm80.h200.csv") if row["subject"] == "mma_sync"]
     varlen = [row["ratio"] for row in rows if row["case"].startswith("varlen ") and "causal=False" in row["case"]]
     text = page("README.md")
@@ -181,8 +171,7 @@ def test_the_page_of_gpus_states_what_the_record_holds() -> None:
     ):
         assert f"| {name} | {ratios(kind, 'd128', *causal)} | {ratios(kind, 'd64', *causal)} |" in text, name
     assert f"`decode` reads up to {max(reads):.1f} TB/s on the H200" in text
-    by_cache = times_of_decode("bf16"), times_of_decode("e4m3")
-    halves, bytes_of_cache = (" to ".join(ends(times)) for times in by_cache)
+    halves, bytes_of_cache = (" to ".join(ends(times_of_decode(cache))) for cache in ("bf16", "e4m3"))
     assert f"[{halves} × its time]" in text and f"and {bytes_of_cache} × with an e4m3 cache" in text
 
 
@@ -204,20 +193,24 @@ def test_the_page_of_gradients_states_what_features_cost() -> None:
 
 
 def test_the_page_of_general_attention_states_the_speed_of_other_rows() -> None:
-    us: dict[str, dict[str, float]] = {}
-    for row in recorded("general/extended.h200.csv"):
-        if row["us"]:
-            us.setdefault(row["case"], {})[row["subject"]] = float(row["us"])
+    rows, us = [row for row in recorded("general/extended.h200.csv") if row["us"]], dict[str, dict[str, float]]()
+    for row in rows:
+        us.setdefault(row["case"], {})[row["subject"]] = float(row["us"])
 
     def cost(kind: str, subject: str, base: str, part: str = "") -> str:
         return span([t[subject] / t[base] for case, t in us.items() if kind in case and part in case and subject in t])
 
-    text, short = " ".join(page("docs/general-attention.md").split()), "shorter rows"
+    def speeds(kind: str, subject: str, part: str = "") -> str:
+        found = [float(r["speed"]) for r in rows if kind in r["case"] and part in r["case"] and r["subject"] == subject]
+        return f"{min(found):.0f} to {max(found):.0f}"
+
+    text, short = page("docs/general-attention.md"), "shorter rows"
     e4m3 = [row["ratio"] for row in recorded("fp8/mma_sync.h200.csv") if row["subject"] == "fp8_mma_sync" and row["us"]]
     for words in (
         f"lacks e4m3: {' to '.join(ends(e4m3))} × FlashAttention-2's speed",
-        f"705, {cost('sizes d192', 'cudnn', 'flashladder', '=False')} × cuDNN",
-        f"691, {cost('sizes d192', 'cudnn', 'flashladder', '=True')} ×.",
+        f"reaches {speeds('sizes d512', 'flashladder')} TFLOP/s",
+        f"{speeds('s d192', 'flashladder', '=False')}, {cost('s d192', 'cudnn', 'flashladder', '=False')} × cuDNN",
+        f"causal {speeds('s d192', 'flashladder', '=True')}, {cost('s d192', 'cudnn', 'flashladder', '=True')} ×.",
         f"take {cost('features', short, 'plain')} × the plain",
         f"largest scores take {cost('features', 'largest', short)} ×, dropout {cost('features', 'dropout', short)} ×",
         f"biases {cost('features', 'bias', short)} ×.",
