@@ -255,7 +255,7 @@ def test_options_give_the_bits_of_the_package(options: dict[str, Any]) -> None:
 
 
 def test_seed_and_offset_are_arrays() -> None:
-    """Of types that JAX has, traced and mapped."""
+    """JAX accepts them in its own integer types, also under jit and vmap."""
     q, k, v = arrays("float16")
 
     @jax.jit

@@ -58,6 +58,9 @@ def test_strides_of_all_four(package: Recorded, made: Any, way: str) -> None:
     assert [package.steps(name) for name in "qkvo"] == [
         (4 * 5 * 64, 64, 5 * 64), (9 * 128, 128, 64), (21 * 128, 3 * 128, 64), (5 * 4 * 64, 4 * 64, 64)
     ]  # fmt: skip
+    narrow = Tensor((1, 5, 4, 1)).as_strided((1, 5, 4, 1), (20, 4, 1, 7))  # a single element may have any stride
+    made.operator(narrow, narrow, narrow)
+    assert package.last.problem.d_head == 1
 
 
 def test_what_is_not_asked_for_is_not_handed_on(package: Recorded, made: Any, way: str) -> None:

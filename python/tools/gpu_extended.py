@@ -3,9 +3,9 @@
     PYTHONPATH=python python3 python/tools/gpu_extended.py [--rounds 7] [--out FILE.csv] [GROUP …]    # needs a GPU
 
 Groups: features masks sizes mla exact; without one all. As in gpu_sm80.py, subjects of a case are CUDA graphs that take
-turns, and times are medians. The first subject is what the others are divided by: PyTorch's flash attention, the kernel
-without a mask, cuDNN, or a time at which memory would deliver the cache. `exact` measures no time: it compares results
-with float64, and prints errors of more than 0.01.
+turns, times are medians, and the first subject is what the others are divided by: PyTorch's flash attention,
+FlexAttention or cuDNN, where they compute the case. `exact` measures no time: it compares results with float64, and
+prints errors of more than 0.02.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SEED = (1, 2)
 
 
 def features(bench: Bench) -> None:
-    """What a feature costs: the kernel for rows of d_head, and that for shorter rows, alone and with each feature."""
+    """Time plain attention, shorter rows, and each feature by itself."""
     state = torch.tensor(SEED, device=GPU)
     for d, heads in HEADS.items():
         slopes, bias = torch.ones(heads, device=GPU), torch.zeros(SEQ, SEQ, device=GPU, dtype=torch.bfloat16)
@@ -58,7 +58,7 @@ def features(bench: Bench) -> None:
 
 
 def masks(bench: Bench) -> None:
-    """Block masks. Speed counts the visible blocks only, so it is that of the first subject if hiding is free."""
+    """Time block masks. Speed counts only the visible blocks: it equals the speed without a mask if hiding is free."""
     seq, batch = 8192, 2
     documents = torch.arange(seq, device=GPU) // 1024
 
