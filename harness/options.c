@@ -257,8 +257,9 @@ static enum status set_mask(const struct option *option, struct mask_choice *mas
         *mask = (struct mask_choice){(enum block_mask)masks[i].value, seeded ? strtoll(end, &end, 10) : 0};
         if (!*end && !errno && seeded == (masks[i].value == MASK_RANDOM)) return STATUS_OK;
     }
-    return fail(failure, STATUS_USAGE, "%s '%s': must be causal, document or random:SEED, a whole number from 0",
-                option->name, value);
+    return fail(failure, STATUS_USAGE,
+                "%s '%s': must be causal, document or random:SEED, a whole number from 0 to 2^63 - 1", option->name,
+                value);
 }
 
 static enum status set_value(struct options *options, const struct option *option, const char *value,
