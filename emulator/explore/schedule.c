@@ -148,10 +148,18 @@ static bool wait_alike(cta *m, const warp *a, const warp *b) {
            (!a->seen || a->seen[bar - m->mbarriers].phase == b->seen[bar - m->mbarriers].phase);
 }
 
+enum { SOURCE_BYTES = 32 };
+
+static const char *source_line(const emu_location *at, char out[SOURCE_BYTES]) {
+    out[0] = 0;
+    if (at->own) snprintf(out, SOURCE_BYTES, "source line %d, ", at->own->line);
+    return out;
+}
+
 /* The warps of a CTA that wait, a line for those side by side that wait for the same; the first of them. */
 static const warp *list_waiting(cta *m, char *list, size_t bytes, bool *polling) {
     const warp *first = NULL;
-    char rank[40] = "", warps[40];
+    char rank[40] = "", warps[40], source[SOURCE_BYTES];
     if (m->cluster->count > 1) snprintf(rank, sizeof rank, "CTA rank %u, ", m->rank);
     for (uint32_t i = 0, last; i < m->warp_count; i = last + 1) {
         const warp *w = &m->warps[last = i];
@@ -165,8 +173,8 @@ static const warp *list_waiting(cta *m, char *list, size_t bytes, bool *polling)
         emu_location location = emu_location_of(m->code, waits_at(m, w));
         size_t used = strlen(list);
         snprintf(warps, sizeof warps, last > i ? "warps %u to %u" : "warp %u", i, last);
-        snprintf(list + used, bytes - used, "\n%s%s: source line %d, PTX line %d: %.60s", rank, warps,
-                 location.own ? location.own->line : 0, location.ptx_line, location.ptx);
+        snprintf(list + used, bytes - used, "\n%s%s: %sPTX line %d: %.60s", rank, warps, source_line(&location, source),
+                 location.ptx_line, location.ptx);
         used = strlen(list);
         if (w->state == WARP_AT_MBARRIER || w->state == WARP_POLLING)
             describe_mbarrier(m, w, list + used, bytes - used);
@@ -428,6 +436,7 @@ enum { LISTED_WARPS = 8 };
 
 static size_t list_warps(const cta *m, char *list, size_t bytes, int *listed) {
     size_t used = 0;
+    char source[SOURCE_BYTES];
     for (uint32_t i = 0; i < m->warp_count; i++) {
         const warp *w = &m->warps[i];
         if (w->state == WARP_DONE || ++*listed > LISTED_WARPS || used >= bytes) continue;
@@ -436,9 +445,8 @@ static size_t list_warps(const cta *m, char *list, size_t bytes, int *listed) {
                       : w->state == WARP_AT_BARRIER ? m->code->ops[w->pc - 1].instruction
                                                     : m->code->ops[w->pc].instruction;
         emu_location location = emu_location_of(m->code, at);
-        used += (size_t)snprintf(list + used, bytes - used,
-                                 "\nCTA %" PRIu64 ", warp %u: source line %d, PTX line %d: ", m->cta_index, i,
-                                 location.own ? location.own->line : 0, location.ptx_line);
+        used += (size_t)snprintf(list + used, bytes - used, "\nCTA %" PRIu64 ", warp %u: %sPTX line %d: ", m->cta_index,
+                                 i, source_line(&location, source), location.ptx_line);
         if (used < bytes) used += (size_t)snprintf(list + used, bytes - used, "%.60s", location.ptx);
         if (used < bytes && polls && w->poll_address)
             used += (size_t)snprintf(list + used, bytes - used, " polls 0x%" PRIx64, w->poll_address);
