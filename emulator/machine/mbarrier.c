@@ -272,7 +272,7 @@ static void answer_wait(cta *m, warp *w, const op *o, uint32_t mask) {
         int lane = first_lane(rest);
         mbarrier *bar = expect_mbarrier(m, w, o, lane);
         if (!bar) {
-            done |= 1u << lane; /* reported; waiting for it would never end */
+            m->faulted = true; /* reported: a wait here never ends, and what follows relies on it */
             continue;
         }
         uint64_t phase = parity ? slot32(w, o->r[1])[lane] : slot64(w, o->r[1])[lane] & PHASE;

@@ -369,7 +369,11 @@ WARPS = [
            "mbarrier.arrive.shared.b64 %state, [%s];"),
     Defect("barrier-misuse", "a wait at an mbarrier that was not initialized", MBARRIER
            + "@%q <<st.shared.u64 [%s], 0||mbarrier.init.shared.b64 [%s], 64>>;\nbar.sync 0;\nwait:\n"
-           "mbarrier.try_wait.parity.shared.b64 %done, [%s], 1;\n@!%done bra wait;", ["There is no mbarrier at"]),
+           "mbarrier.try_wait.parity.shared.b64 %done, [%s], 1;\n@!%done bra wait;", ["There is no mbarrier at"],
+           status=3),
+    Defect("out-of-bounds", "a wait at an mbarrier past the shared memory, for ever", MBARRIER
+           + "@%q mbarrier.init.shared.b64 [%s], 1;\nbar.sync 0;\nwait:\nmbarrier.test_wait.parity.shared.b64 %done, "
+           "[%s+<<8192||0>>], 1;\n@<<||!>>%done bra wait;", ["uses the mbarrier of 8 bytes"], status=3),
     Defect("barrier-misuse", "lanes that make one mbarrier with different counts", MBARRIER + "<<shr.u32 %t, %t, 4;\n"
            "add.u32 %t, %t, 32;\nmbarrier.init.shared.b64 [%s], %t;||mbarrier.init.shared.b64 [%s], 32;>>",
            ["initialized a second time", "lane 16"], block=32),
