@@ -129,10 +129,10 @@ static int suits(const char *text, const architecture *a) {
 
 /* ---- texts ---- */
 
-/* A module begins with .version, .target and .address_size, which a text has once: of a later one they become blank. */
+/* A module begins with .version and .address_size, which a text has once: of a later one they become blank. */
 static void blank_heading(char *text) {
-    static const char *const headings[] = {".version", ".target", ".address_size"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const headings[] = {".version", ".address_size"};
+    for (int i = 0; i < 2; i++) {
         char *at = strstr(text, headings[i]);
         if (at) memset(at, ' ', strcspn(at, "\n"));
     }

@@ -2,17 +2,9 @@
  * numbers, of sm_120a, and clusterlaunchcontrol. */
 #include "builder.h"
 #include "decode_rules.h"
+#include "forms.h"
 
 #include <stdlib.h>
-
-/* Also a row that accepts an instruction needs a target that has it. */
-static void expect_target(decoder *dec) {
-    const unsigned target = dec->load->architecture;
-    if (target < 100 || target >= 120 || !dec->load->is_specific)
-        emu_refuse(dec,
-                   "tcgen05 needs .target sm_100a, sm_103a or another of their family, not sm_%u: nvcc -arch=sm_100a",
-                   target);
-}
 
 /* The value of [address] in tensor memory, of 32 bits. */
 static uint16_t tensor_address(decoder *dec, const operand *from) {
@@ -48,7 +40,6 @@ void emu_decode_tensor_alloc(decoder *dec, const form_match *match) {
     const bool allocates = emu_chose(match, "alloc"), frees = emu_chose(match, "dealloc");
     const int operands = allocates || frees ? 2 : 0;
     uint16_t first = 0, columns = 0;
-    expect_target(dec);
     emu_expect_operands(dec, operands, operands);
     if (operands) {
         first = allocates ? emu_address_value(dec, operand_at(dec, 0)) : emu_source(dec, operand_at(dec, 0), 32, EXACT);
@@ -140,7 +131,6 @@ void emu_decode_tensor_load(decoder *dec, const form_match *match) {
     uint16_t registers[MOST_REGISTERS];
     const int operands = emu_chose(match, "16x32bx2") ? 3 : 2;
     int count;
-    expect_target(dec);
     emu_expect_operands(dec, operands, operands);
     emit_load(dec, match, 0, 1, registers, &count);
 }
@@ -164,8 +154,6 @@ void emu_decode_tensor_load_red(decoder *dec, const form_match *match) {
     const int operands = emu_chose(match, "16x32bx2") ? 4 : 3;
     const bool magnitudes = emu_chose(match, "abs");
     int count;
-    expect_target(dec);
-    if (dec->load->architecture < 103) emu_refuse(dec, "tcgen05.ld.red needs .target sm_103a or later, not sm_100a");
     emu_expect_operands(dec, operands, operands);
     const uint16_t result = emu_dest(dec, operand_at(dec, 1), 32);
     emit_load(dec, match, 0, 2, registers, &count);
@@ -192,7 +180,6 @@ void emu_decode_tensor_load_red(decoder *dec, const form_match *match) {
 void emu_decode_tensor_store(decoder *dec, const form_match *match) {
     uint16_t registers[MOST_REGISTERS];
     int count;
-    expect_target(dec);
     const enum tensor_shape shape = shape_of(dec, match, &count);
     const int list = shape == SHAPE_16X32X2 ? 2 : 1;
     emu_expect_operands(dec, list + 1, list + 1);
@@ -208,13 +195,11 @@ void emu_decode_tensor_store(decoder *dec, const form_match *match) {
 /* ---- order ---- */
 
 void emu_decode_tensor_wait(decoder *dec, const form_match *match) {
-    expect_target(dec);
     emu_expect_operands(dec, 0, 0);
     emu_emit(dec, match->kind)->detail = emu_chose(match, "wait::st");
 }
 
 void emu_decode_tensor_fence(decoder *dec, const form_match *match) {
-    expect_target(dec);
     emu_expect_operands(dec, 0, 0);
     emu_emit(dec, match->kind)->detail =
         emu_chose(match, "fence::after_thread_sync") ? FENCE_AFTER_SYNC : FENCE_BEFORE_SYNC;
@@ -222,7 +207,6 @@ void emu_decode_tensor_fence(decoder *dec, const form_match *match) {
 
 void emu_decode_tensor_commit(decoder *dec, const form_match *match) {
     const bool multicast = emu_chose(match, "multicast::cluster");
-    expect_target(dec);
     emu_expect_operands(dec, 1 + multicast, 1 + multicast);
     const uint16_t mbarrier = emu_address_value(dec, operand_at(dec, 0));
     const uint16_t mask = multicast ? emu_source(dec, operand_at(dec, 1), 16, EXACT) : 0;
@@ -243,7 +227,6 @@ void emu_decode_tensor_copy(decoder *dec, const form_match *match) {
     const bool expands = emu_chose(match, "b8x16"), fours = emu_chose(match, "b4x16_p64"),
                sixes = emu_chose(match, "b6x16_p32");
     uint8_t shape = 0;
-    expect_target(dec);
     emu_expect_operands(dec, 2, 2);
     if (expands != (fours || sixes))
         emu_refuse(dec, ".b8x16 is followed by .b6x16_p32 or .b4x16_p64, and these follow it");
@@ -259,7 +242,6 @@ void emu_decode_tensor_copy(decoder *dec, const form_match *match) {
 }
 
 void emu_decode_tensor_shift(decoder *dec, const form_match *match) {
-    expect_target(dec);
     emu_expect_operands(dec, 1, 1);
     const uint16_t at = tensor_address(dec, operand_at(dec, 0));
     const uint8_t pair = pair_of(dec, match);
@@ -336,8 +318,6 @@ void emu_decode_narrow(decoder *dec, const form_match *match) {
     const bool fours = emu_chose(match, sparse ? "m16n8k128" : "m16n8k64");
     const bool plain = emu_chose(match, "kind::f8f6f4"), half = emu_chose(match, "f16");
     const type_info *words = emu_find_type("b32"), *sums = emu_find_type(half ? "b32" : "f32");
-    if (dec->load->architecture < 120)
-        emu_refuse(dec, "this mma needs .target sm_120a, not sm_%u", dec->load->architecture);
     if (half && emu_chose(match, "f32")) emu_refuse(dec, "C and D are of one type");
     const uint8_t scales = plain   ? 0
                            : fours ? scales_of(dec, match, emu_chose(match, "kind::mxf4") ? KIND_MXF4 : KIND_MXF4NVF4)
@@ -408,10 +388,7 @@ void emu_decode_tensor_mma(decoder *dec, const form_match *match) {
     const bool scaled = emu_chose(match, "block_scale"), sparse = emu_chose(match, "sp"), ws = emu_chose(match, "ws");
     uint16_t sources[MAX_OPERANDS];
     int kind = 0, count = 0, at = 2;
-    expect_target(dec);
     while (!emu_chose(match, kinds[kind])) kind++;
-    if (kind == KIND_I8 && dec->load->architecture == 103)
-        emu_refuse(dec, ".kind::i8 needs .target sm_100a, not sm_103a");
     const uint8_t pair = pair_of(dec, match);
     const operand *a = operand_at(dec, 1);
     const bool a_there = a->kind == OPERAND_ADDRESS;
@@ -430,6 +407,7 @@ void emu_decode_tensor_mma(decoder *dec, const form_match *match) {
     const bool more = at < dec->in->operand_count;
     if (more && ws) sources[count++] = emu_source(dec, operand_at(dec, at), 64, EXACT);
     if (more && !ws && kind != KIND_F16 && kind != KIND_TF32) emu_refuse(dec, "scale-input-d is for f16 and tf32 only");
+    if (more && !ws) emu_expect_target(dec->load, "scale-input-d", dec->in->line);
     const int64_t scale = more && !ws ? scale_input(dec, at) : 0;
     emu_expect_operands(dec, at, at + more);
     const uint8_t scales = scaled ? scales_of(dec, match, (enum tensor_kind)kind) : 0;

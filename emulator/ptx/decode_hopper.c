@@ -275,9 +275,6 @@ static int columns_of(const form_match *match) {
 
 /* One op for every eight columns, as many registers fit into one. The first does the work of all. */
 void emu_decode_wgmma(decoder *dec, const form_match *match) {
-    if (dec->load->architecture >= 100)
-        emu_refuse(dec, "wgmma needs .target sm_90a, not sm_%u, which has tcgen05.mma or mma.sync",
-                   dec->load->architecture);
     const type_info *sum = match->types[0], *factor = match->types[1];
     const bool narrow = factor->bits == 16 /* and may be transposed */, integers = strchr("us", factor->family);
     emu_expect_operands(dec, 4, 8);

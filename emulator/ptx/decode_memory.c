@@ -1,6 +1,7 @@
 /* decode_memory.c - from statements to ops: memory, matrices, asynchronous copies, barriers, warps. */
 #include "builder.h"
 #include "decode_rules.h"
+#include "forms.h"
 
 static void access_shape(decoder *dec, op *o, const form_match *match) {
     const type_info *type = match->types[match->type_count - 1];
@@ -452,6 +453,8 @@ void emu_decode_match(decoder *dec, const form_match *match) {
 void emu_decode_mbarrier_arrive(decoder *dec, const form_match *match) {
     const bool bytes = emu_chose(match, "expect_tx"), whole = !emu_chose(match, "noComplete");
     emu_expect_operands(dec, bytes || !whole ? 3 : 2, 3);
+    if (!bytes && whole && dec->in->operand_count == 3)
+        emu_expect_target(dec->load, "an mbarrier's arrival with a count", dec->in->line);
     uint16_t last = dec->in->operand_count == 3 ? emu_source(dec, operand_at(dec, 2), 32, EXACT)
                                                 : emu_constant_register(dec, 1, 32);
     uint16_t count = bytes ? emu_constant_register(dec, 1, 32) : last;

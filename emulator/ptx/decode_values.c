@@ -1,6 +1,7 @@
 /* decode_values.c - from statements to ops: arithmetic, comparisons, moves and conversions of values in registers. */
 #include "builder.h"
 #include "decode_rules.h"
+#include "forms.h"
 
 /* An op of one lane function. b: -1 where there is one source only. */
 static void emit_lanes(decoder *dec, lane_function *lanes, uint16_t to, uint16_t a, int b) {
@@ -108,6 +109,7 @@ static bool decode_three(decoder *dec, const form_match *match) {
     if (match->operand_count != 3 || dec->in->operand_count != 4 || strcmp(match->types[0]->name, "f32") != 0 ||
         emu_chose(match, "xorsign") || strncmp(dec->in->opcode->pieces[0], "m", 1) != 0)
         return false;
+    emu_expect_target(dec->load, "a min or max of three", dec->in->line);
     uint16_t sources[3], first = emu_scratch_register(dec, 32), result = emu_scratch_register(dec, 32);
     for (int i = 0; i < 3; i++) {
         sources[i] = emu_source_of_type(dec, operand_at(dec, i + 1), match->types[0], EXACT);

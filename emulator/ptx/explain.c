@@ -87,6 +87,14 @@ static void print_blind_spots(FILE *to, const char *opcode) {
     }
 }
 
+/* What forms of an opcode need. */
+static void print_targets(FILE *to, const char *opcode) {
+    const target_rule *rule;
+    for (size_t i = 0; (rule = emu_target_rule(i)); i++)
+        if (emu_is_alternative(opcode, rule->names))
+            fprintf(to, "target: %s%s%s\n", rule->targets, *rule->modifiers ? ", with " : "", rule->modifiers);
+}
+
 bool emu_explain_form(FILE *to, const char *form, emu_error *error) {
     pieces of;
     size_t found = 0;
@@ -109,5 +117,6 @@ bool emu_explain_form(FILE *to, const char *form, emu_error *error) {
         return emu_fail(error, "--explain %.100s: no form has this opcode and these modifiers; --forms lists all",
                         form);
     print_blind_spots(to, of.at[0]);
+    print_targets(to, of.at[0]);
     return true;
 }

@@ -3,6 +3,7 @@
 
 #include "builder.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const form form_table[] = {
@@ -15,12 +16,21 @@ static const form form_table[] = {
 
 static const size_t form_count = sizeof form_table / sizeof *form_table;
 
+static const target_rule target_rules[] = {
+#define TARGET_ROW(names, modifiers, targets) {names, modifiers, targets},
+#include "forms_table.h"
+};
+
 const emu_form *emu_form_at(size_t index) {
     return index < form_count ? &form_table[index].row : NULL;
 }
 
 const form *emu_form_row(size_t index) {
     return &form_table[index];
+}
+
+const target_rule *emu_target_rule(size_t index) {
+    return index < sizeof target_rules / sizeof *target_rules ? &target_rules[index] : NULL;
 }
 
 /* ---- matching ---- */
@@ -195,6 +205,51 @@ void emu_check_opcode(loader *load, const opcode *in, int line) {
     emu_load_fail(load, line, "opcode '%.40s' of '%s' is not supported", name, whole);
 }
 
+/* ---- targets ---- */
+
+/* True if the words of a rule are among those of an instruction, in their order. */
+static bool concerns(const target_rule *rule, const form_match *match) {
+    tokens of;
+    int at = 0;
+    split_modifiers(rule->modifiers, &of);
+    for (int i = 0; i < of.count; i++, at++) {
+        while (at < match->chosen_count && !(match->chosen[at] && one_of(match->chosen[at], of.begin[i], of.end[i])))
+            at++;
+        if (at >= match->chosen_count) return false;
+    }
+    return true;
+}
+
+/* True if the text's .target is one of those that a rule names: later ones are, too, but for sm_100a, and those of
+ * other families for sm_100f. */
+static bool is_among(const loader *load, const char *targets) {
+    while ((targets = strstr(targets, "sm_"))) {
+        char *letter;
+        const unsigned number = (unsigned)strtoul(targets + 3, &letter, 10);
+        const bool later = load->target >= number, family = load->target / 10 == number / 10 && load->target_letter;
+        if (*letter == 'a' ? load->target == number && load->target_letter == 'a' : later && (*letter != 'f' || family))
+            return true;
+        targets = letter;
+    }
+    return false;
+}
+
+static void expect_target(loader *load, const char *name, const form_match *match, const char *shown, int line) {
+    for (size_t i = sizeof target_rules / sizeof *target_rules; i-- > 0;) {
+        const target_rule *rule = &target_rules[i];
+        if (!emu_is_alternative(name, rule->names) || is_among(load, rule->targets) || !concerns(rule, match)) continue;
+        const char letter[] = {load->target_letter, 0};
+        const int first = 3 + (int)strspn(rule->targets + 3, "0123456789");
+        const char after = rule->targets[first];
+        emu_load_fail(load, line, "%s needs .target %s, not sm_%u%s: nvcc -arch=%.*s%s", shown, rule->targets,
+                      load->target, letter, first, rule->targets, after == 'a' || after == 'f' ? "a" : "");
+    }
+}
+
+void emu_expect_target(loader *load, const char *name, int line) {
+    expect_target(load, name, &(form_match){0}, name, line);
+}
+
 const form *emu_find_form(loader *load, const statement *where, form_match *match) {
     const opcode *in = where->opcode;
     int best = 0;
@@ -208,6 +263,7 @@ const form *emu_find_form(loader *load, const statement *where, form_match *matc
             match->kind = form_table[i].kind;
             match->operands = form_table[i].row.operands;
             match->flushes = emu_chose(match, "ftz") && strstr(form_table[i].row.modifiers, "ftz?");
+            expect_target(load, in->pieces[0], match, whole_opcode(in, whole, sizeof whole), where->line);
             return &form_table[i];
         }
         if (reached > best) best = reached;

@@ -11,6 +11,13 @@ typedef struct form {
     lane_function *lanes; /* of a row that emu_decode_lanes() decodes, else NULL */
 } form;
 
+/* What instructions of one of the names need that have all of the modifiers, as TARGET_ROW says. */
+typedef struct target_rule {
+    const char *names, *modifiers, *targets;
+} target_rule;
+
+/* A rule by its number; NULL past the last. */
+const target_rule *emu_target_rule(size_t index);
 /* A row by its number, which is below that of the rows. */
 const form *emu_form_row(size_t index);
 /* True if a row has an opcode and its modifiers; complete: and needs no others. */
@@ -21,7 +28,9 @@ bool emu_is_alternative(const char *word, const char *alternatives);
 void emu_index_forms(loader *load);
 /* Leaves by emu_load_fail() where no form has the opcode, so that operands of unknown ones need not be read. */
 void emu_check_opcode(loader *load, const opcode *in, int line);
-/* The form of an instruction; leaves by emu_load_fail() with a reason when there is none. */
+/* Leaves by emu_load_fail() where the .target of the text lacks what a rule for targets has this name for. */
+void emu_expect_target(loader *load, const char *name, int line);
+/* The form of an instruction; leaves by emu_load_fail() with a reason when there is none, or none for the .target. */
 const form *emu_find_form(loader *load, const statement *in, form_match *match);
 
 #endif

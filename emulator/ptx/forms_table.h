@@ -8,7 +8,10 @@
  * row. LANES_ROW is a form whose ops compute each lane by a lane function. An includer defines the rows that it needs:
  * the kinds and the dispatch of ops, the declarations of the handlers, decoding rules and lane functions, and the text
  * of `ptxrun --forms` and `ptxrun --explain` are all made from this text. The emulator rejects what no row accepts.
- * BLIND_ROW is something that it does not see, with the opcodes where people look for it.
+ * TARGET_ROW is what an instruction with such a name and, in this order, such modifiers needs; one with neither is in
+ * all targets. A name may also be a directive, a special register, or what a decoding rule tests (emu_expect_target).
+ * sm_100f: from there on in its family, of which sm_100a is; sm_90: from there on. Of the rules that a text breaks the
+ * last is told. BLIND_ROW is something that it does not see, with the opcodes where people look for it.
  *
  * modifiers: tokens in the order PTX writes them; alternatives are separated by bars, a token ending in '?' may be
  * absent. operands: d is the destination, p and q are predicates, [a] is an address, the others are sources. A register
@@ -24,6 +27,9 @@
 #endif
 #ifndef BLIND_ROW
 #define BLIND_ROW(opcodes, text)
+#endif
+#ifndef TARGET_ROW
+#define TARGET_ROW(names, modifiers, targets)
 #endif
 #ifndef LANES_ROW
 #define LANES_ROW(group, opcode, modifiers, operands, fidelity, function, note)
@@ -151,6 +157,133 @@ BLIND_ROW("atom|red|cp",
           "Sums of floats depend on the order of the atomics; a run shows one order, --schedule SEED another.")
 BLIND_ROW("mov", "%clock, %clock64 and %globaltimer count the warp instructions of the CTA, not time.")
 BLIND_ROW("tex|tld4", "Textures have no mipmaps.")
+
+/* ---- targets ---- */
+
+#define FROM(number, names, modifiers) TARGET_ROW(names, modifiers, "sm_" #number " or later")
+#define TENSOR_TARGETS "sm_100f, sm_110f or later in the family"
+#define NARROW_TARGETS "sm_100f, sm_110f, sm_120f or later in the family"
+#define FOUR_BYTES_TARGETS "sm_107f, sm_120f or later in the family"
+#define SCALED_TARGETS "sm_100a, sm_103a, sm_107a or sm_110a"
+FROM(53, "add|sub|mul|fma|abs|neg|setp|set", "f16|f16x2")
+FROM(61, "dp4a|dp2a", "")
+FROM(70, "bmsk|szext|match|nanosleep|wmma|fence", "")
+FROM(70, "lop3", "and|or")
+FROM(70, "cvta|isspacep", "param|param::entry")
+FROM(70, "mov", "b128")
+FROM(75, "tanh|ldmatrix|movmatrix|mma", "")
+FROM(75, "ex2", "f16|f16x2")
+FROM(80, "redux|createpolicy|applypriority|discard|mbarrier", "")
+FROM(80, "fma|abs|neg|min|max", "bf16|bf16x2")
+FROM(80, "fma", "relu")
+FROM(80, "min|max", "NaN")
+FROM(80, "min|max", "f16|f16x2")
+FROM(86, "min|max", "xorsign")
+FROM(90, "add|sub|mul|ex2|tanh|setp|set", "bf16|bf16x2")
+FROM(90, "fma", "oob")
+FROM(90, "add|min|max", "u16x2|s16x2")
+FROM(90, "min|max", "relu")
+FROM(100, "add|sub|mul|fma", "f32x2")
+FROM(100, "add|sub|fma", "f32 f16|bf16")
+FROM(100, "a min or max of three", "")
+TARGET_ROW("add|sub|neg|min|max", "u8x4|s8x4", FOUR_BYTES_TARGETS)
+/* conversions */
+FROM(70, "cvt", "satfinite f16")
+FROM(72, "cvt", "pack")
+FROM(75, "cvt", "pack u4|s4|u2|s2")
+FROM(80, "cvt", "f16x2|bf16|bf16x2|tf32")
+FROM(80, "cvt", "relu")
+FROM(89, "cvt", "e4m3x2|e5m2x2")
+FROM(90, "cvt", "bf16 u16|s16|u32|s32|u64|s64|f16|bf16|f64")
+FROM(90, "cvt", "u16|s16|u32|s32|u64|s64|f16|bf16|f64 bf16")
+FROM(90, "cvt", "ftz f32 bf16")
+FROM(90, "cvt", "rn|rz tf32")
+FROM(100, "cvt", "rn|rz satfinite tf32")
+TARGET_ROW("cvt", "e2m1x2|e2m3x2|e3m2x2|ue8m0x2", NARROW_TARGETS)
+TARGET_ROW("cvt", "bf16x2 e4m3x2|e5m2x2", NARROW_TARGETS)
+TARGET_ROW("cvt", "e4m3x2|e5m2x2 bf16x2", NARROW_TARGETS)
+TARGET_ROW("cvt", "rs", "sm_100a, sm_103a or sm_107a")
+/* memory */
+FROM(60, "atom|red", "cta|gpu|sys")
+FROM(60, "atom|red", "f64|f16x2")
+FROM(70, "ld|st",
+     "weak|relaxed|acquire|release|L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate")
+FROM(70, "ld|st", "b128")
+FROM(70, "atom|red", "relaxed|acquire|release|acq_rel")
+FROM(70, "atom|red", "f16")
+FROM(70, "atom", "cas b16")
+FROM(75, "ld", "L2::64B|L2::128B")
+FROM(80, "ld", "L2::256B")
+FROM(80, "ld|st|atom|red", "L2::cache_hint")
+FROM(80, "prefetch", "L2::evict_last|L2::evict_normal")
+FROM(90, "prefetch", "tensormap")
+FROM(90, "ld|st|atom|red|fence|mbarrier|cvta|isspacep|barrier", "cluster|shared::cluster")
+FROM(90, "atom|red", "bf16|bf16x2|b128")
+FROM(90, "atom|red", "v2|v4")
+FROM(90, "st|red", "async")
+FROM(100, "st", "bulk")
+FROM(100, "ld|st", "v8 b32|u32|s32|f32")
+FROM(100, "ld|st", "v4 b64|u64|s64|f64")
+/* matrices */
+FROM(72, "wmma", "s8|u8|s32")
+FROM(75, "wmma", "m8n8k32|m8n8k128")
+FROM(80, "wmma", "bf16|tf32|f64|m16n16k8|m8n8k4")
+FROM(80, "wmma", "and")
+FROM(80, "mma", "m8n8k4|m16n8k4|m16n8k16|m16n8k32|m16n8k64|m16n8k128|m16n8k256")
+FROM(80, "mma", "bf16|tf32")
+FROM(80, "mma", "and")
+FROM(89, "mma", "e4m3|e5m2")
+FROM(90, "mma", "m16n8k4|m16n8k8|m16n8k16 f64")
+FROM(90, "stmatrix", "")
+TARGET_ROW("ldmatrix", "m8n16|m16n16", NARROW_TARGETS)
+TARGET_ROW("stmatrix", "m16n8", NARROW_TARGETS)
+TARGET_ROW("mma", "kind::f8f6f4", NARROW_TARGETS)
+TARGET_ROW("mma", "kind::f8f6f4 e3m2|e2m3|e2m1", "sm_120f or later in the family")
+TARGET_ROW("mma", "kind::f8f6f4 sp::ordered_metadata f16", "sm_120f or later in the family")
+TARGET_ROW("mma", "block_scale", "sm_120f or later in the family")
+TARGET_ROW("mma", "kind::mxf4|kind::mxf4nvf4 sp::ordered_metadata", "sm_120a or sm_121a")
+TARGET_ROW("wgmma", "", "sm_90a")
+TARGET_ROW("tcgen05", "", TENSOR_TARGETS)
+TARGET_ROW("tcgen05", "red", "sm_103f, sm_110f or later in the family")
+TARGET_ROW("tcgen05", "kind::i8", "sm_100a or sm_110a")
+TARGET_ROW("tcgen05", "shift", SCALED_TARGETS)
+TARGET_ROW("tcgen05", "scale_vec::1X|scale_vec::2X|scale_vec::4X", SCALED_TARGETS)
+TARGET_ROW("tcgen05", "sp kind::mxf4|kind::mxf4nvf4", SCALED_TARGETS)
+TARGET_ROW("scale-input-d", "", "sm_100f or later in the family")
+/* copies, barriers and control */
+FROM(80, "cp", "async")
+FROM(90, "cp", "bulk")
+FROM(100, "cp", "tile::gather4")
+TARGET_ROW("cp", "cta_group::1|cta_group::2", TENSOR_TARGETS)
+TARGET_ROW("cp", "shared::cluster global tile::gather4", TENSOR_TARGETS)
+TARGET_ROW("cp", "tile::scatter4|im2col::w|im2col::w::128", TENSOR_TARGETS)
+TARGET_ROW("cp", "prefetch tensor tile::gather4", TENSOR_TARGETS)
+FROM(90, "mbarrier", "try_wait|expect_tx|complete_tx")
+FROM(90, "mbarrier", "relaxed")
+FROM(90, "an mbarrier's arrival with a count", "")
+FROM(90, "fence", "acquire|release")
+FROM(90, "fence", "async")
+FROM(90, ".explicitcluster|.reqnctapercluster|.maxclusterrank", "")
+FROM(90, "elect|griddepcontrol|mapa|getctarank|tensormap", "")
+TARGET_ROW("setmaxnreg", "", "sm_90a, " NARROW_TARGETS)
+TARGET_ROW("tensormap", "replace", "sm_90a, " NARROW_TARGETS)
+TARGET_ROW("redux", "f32", "sm_100f or later in the family")
+FROM(100, "clusterlaunchcontrol", "")
+TARGET_ROW("clusterlaunchcontrol", "multicast::cluster::all", NARROW_TARGETS)
+FROM(80,
+     "%reserved_smem_offset_begin|%reserved_smem_offset_end|%reserved_smem_offset_cap|%reserved_smem_offset_0|"
+     "%reserved_smem_offset_1",
+     "")
+FROM(90,
+     "%clusterid.x|%clusterid.y|%clusterid.z|%nclusterid.x|%nclusterid.y|%nclusterid.z|%cluster_ctaid.x|"
+     "%cluster_ctaid.y|%cluster_ctaid.z|%cluster_nctaid.x|%cluster_nctaid.y|%cluster_nctaid.z|%cluster_ctarank|"
+     "%cluster_nctarank|%is_explicit_cluster",
+     "")
+#undef FROM
+#undef TENSOR_TARGETS
+#undef NARROW_TARGETS
+#undef FOUR_BYTES_TARGETS
+#undef SCALED_TARGETS
 
 /* ---- PTX forms ---- */
 
@@ -1010,4 +1143,5 @@ FORM_ROW("control", "call", "uni?", "(d), function, (a, ...), targets", OP_CALL,
 #undef OP_ROW
 #undef FORM_ROW
 #undef BLIND_ROW
+#undef TARGET_ROW
 #undef LANES_ROW

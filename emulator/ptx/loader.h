@@ -25,9 +25,10 @@ typedef struct loader {
     emu_error *error;
     jmp_buf escape; /* where emu_load_fail() goes: to emu_load or emu_decode */
     struct parser *parser;
-    double version;                   /* of PTX, as the text names it */
-    unsigned architecture;            /* of the device, or of .target: 90 */
-    bool is_specific;                 /* .target is sm_90a, sm_100f or the like */
+    double version;        /* of PTX, as the text names it */
+    unsigned architecture; /* of the device, or of .target: 90 */
+    unsigned target;       /* of .target, and its letter: sm_100f is 100 and 'f', sm_90 90 and 0 */
+    char target_letter;
     uint16_t *first_form, *next_form; /* the table of forms by opcode */
 } loader;
 

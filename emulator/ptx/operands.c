@@ -2,6 +2,7 @@
 #include "operands.h"
 
 #include "declarations.h"
+#include "forms.h"
 
 static bool parse_special(parser *p, const token *name, operand *out) {
     char text[40];
@@ -22,6 +23,7 @@ static bool parse_special(parser *p, const token *name, operand *out) {
     for (int i = 0; i < SPECIAL_COUNT; i++) {
         if (strcmp(text, emu_special_name((special_register)i))) continue;
         *out = (operand){.kind = OPERAND_SPECIAL, .value = i, .reg = NO_REGISTER, .second = NO_REGISTER, .symbol = -1};
+        emu_expect_target(p->load, text, name->line);
         if (part.length) next(p);
         return true;
     }

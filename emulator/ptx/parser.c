@@ -268,10 +268,13 @@ static void parse_entry_params(parser *p) {
 }
 
 static void parse_tuning(parser *p) {
+    char name[32];
     while (now(p)->kind == TOKEN_DIRECTIVE) {
         token head = *now(p);
         next(p);
         uint32_t sizes[3] = {1, 1, 1};
+        snprintf(name, sizeof name, "%.*s", shown_length(&head), head.begin);
+        emu_expect_target(p->load, name, head.line);
         if (token_is(&head, ".maxntid") || token_is(&head, ".reqntid")) {
             for (int i = 0; i < 3; i++) {
                 sizes[i] = emu_expect_small(p, 1024, "the number of threads");
@@ -435,14 +438,17 @@ static void parse_version(parser *p) {
     next(p);
 }
 
-/* "sm_90a" is 90, and specific; an option such as "debug" is nothing. */
+/* "sm_90a" is 90 and 'a'; an option such as "debug" is nothing. Of joined texts the highest counts. */
 static void take_target(loader *load, const token *target) {
     unsigned number = 0;
     if (target->length < 4 || memcmp(target->begin, "sm_", 3) != 0) return;
+    const char last = target->begin[target->length - 1], letter = (unsigned)(last - '0') < 10 ? '\0' : last;
     for (uint32_t i = 3; i < target->length && (unsigned)(target->begin[i] - '0') < 10; i++)
         number = 10 * number + (unsigned)(target->begin[i] - '0');
     if (!load->architecture) load->architecture = number;
-    load->is_specific = (unsigned)(target->begin[target->length - 1] - '0') >= 10;
+    if (number < load->target || (number == load->target && !letter)) return;
+    load->target = number;
+    load->target_letter = letter;
 }
 
 static void parse_top(parser *p) {
@@ -510,4 +516,5 @@ void emu_parse_module(loader *load, const char *text, size_t bytes) {
     if (!load->module.entry_count) emu_load_fail(load, 0, "the text has no .entry");
     if (load->version == 0)
         emu_load_fail(load, 1, "the text has no .version, with which PTX begins, such as .version 8.0");
+    if (!load->target) emu_load_fail(load, 1, "the text has no .target, such as .target sm_90");
 }

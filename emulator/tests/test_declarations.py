@@ -47,6 +47,8 @@ def of_body(body: str, directives: str = "") -> str:
          "a scope is missing: .cta, .cluster, .gpu or .sys"),
         (of_body("ld.gpu.global.u32 %r1, [x];", ".global .b32 x;"), "a scope without an order"),
         (of_body("mov.u64 %r1, %clock;"), "%clock has 32 bits where 64 are needed"),
+        (of_body(FINE).replace("sm_90a", "sm_80").replace("()", "() .reqnctapercluster 2"),
+         ".reqnctapercluster needs .target sm_90 or later, not sm_80: nvcc -arch=sm_90"),
         (of_body("discard.global.L2 [x], 64;", ".global .align 128 .b8 x[128];"), "the size is 128 bytes"),
     ],
 )  # fmt: skip

@@ -113,6 +113,10 @@ def text_of(p: Product) -> str:
     ])  # fmt: skip
 
 
+def program_of(p: Product) -> str:
+    return entry(text_of(p), ".param .u64 in, .param .u64 out").replace("sm_90a", "sm_120a")
+
+
 PRODUCTS = [
     *(Product("f8f6f4", a, b) for a, b in (("e4m3", "e2m1"), ("e2m1", "e5m2"), ("e3m2", "e2m3"), ("e2m3", "e3m2"))),
     Product("f8f6f4", "e4m3", "e4m3", "f16"),
@@ -156,9 +160,7 @@ def test_a_product_is_that_of_numpy(p: Product, tmp_path: Path) -> None:
         accumulators = [np.stack(parts[2 * i : 2 * i + 2], 1).reshape(-1).view(np.uint32) for i in range(2)] * 2
     given = np.concatenate([*words, scale_words, np.array(accumulators)])
     np.resize(given, (16, 32)).tofile(tmp_path / "in.bin")
-    (tmp_path / "mma.ptx").write_text(
-        entry(text_of(p), ".param .u64 in, .param .u64 out").replace("sm_90a", "sm_120a").replace("sm_90", "sm_120a")
-    )
+    (tmp_path / "mma.ptx").write_text(program_of(p))
     done = ptxrun(tmp_path / "mma.ptx", "--block", 32, "--arg", f"buf:u32:512:@{tmp_path / 'in.bin'}",
                   "--arg", "buf:u32:128", "--dump", f"1={tmp_path / 'out.bin'}")  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
@@ -174,7 +176,7 @@ def test_a_product_is_that_of_numpy(p: Product, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("sm_120a", "sm_100a"), "needs .target sm_120a, not sm_100"),
+        (("sm_120a", "sm_100a"), "needs .target sm_120f or later in the family, not sm_100a"),
         (("scale_vec::4X", "scale_vec::2X"), ".ue4m3 needs .scale_vec::4X"),
         (("%s1, {0, 2}", "%s1"), "7 operands where 8 are needed"),
         (("%s1, {0, 2}", "%s1, {0, 4}"), "the lane of the scales of B is 0 to 3"),
@@ -182,8 +184,7 @@ def test_a_product_is_that_of_numpy(p: Product, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_an_mma_is_refused(change: tuple[str, str], said: str, tmp_path: Path) -> None:
-    text = entry(text_of(next(p for p in PRODUCTS if p.vector == 4)), ".param .u64 in, .param .u64 out")
-    text = text.replace("sm_90a", "sm_120a").replace("sm_90", "sm_120a")
+    text = program_of(next(p for p in PRODUCTS if p.vector == 4))
     assert change[0] in text
     (tmp_path / "mma.ptx").write_text(text.replace(*change))
     done = ptxrun(tmp_path / "mma.ptx", "--block", 32, "--arg", "buf:u32:384", "--arg", "buf:u32:128")

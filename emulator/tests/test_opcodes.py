@@ -2,17 +2,18 @@
 
 import dataclasses
 import functools
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.emulation import ROOT, Array, Batch, Case, entry, ptxrun
+from support.candidates import lines_refused_by_ptxas
+from support.emulation import Array, Batch, Case, entry, ptxrun
 from support.forms import missing, read_forms
 from test_setmaxnreg import HANDED_OVER
 from test_tcgen05 import SCATTER, copy_program
 from test_tensor_copies import VARIANTS, pixels_program
+from test_wmma import every_form as wmma_forms
 from vectors import tensor_fields, wgmma_integers
 from vectors.opcodes import CASES, FIRST
 from vectors.opcodes_atomic import cell_cases, hint_cases
@@ -35,6 +36,7 @@ GROUPS = (
     atomic_cases, cell_cases, hint_cases, shuffle_cases, vote_cases, matrix_cases, mma_cases, table_cases, copy_cases,
     flow_cases, hopper_cases, cluster_cases, blackwell_cases, geforce_cases,
 )  # fmt: skip
+OTHER_TARGETS = {matrix_cases: "sm_100a", blackwell_cases: "sm_100a", geforce_cases: "sm_120a"}
 # Cases of ld.global.nc read what their own kernel wrote, which is a race that test_findings.py looks for.
 OPTIONS = {cluster_cases: ("--cluster", 2), data_cases: ("--checks", "off"), hint_cases: ("--checks", "off")}
 
@@ -45,7 +47,7 @@ def build(make: Callable[[], None]) -> Batch:
     if make is not table_cases:  # those are longer
         CASES.append(FIRST)
     make()
-    return Batch(CASES)
+    return Batch(CASES, OTHER_TARGETS.get(make, "sm_90a"))
 
 
 @pytest.mark.parametrize("make", GROUPS, ids=lambda make: make.__name__)
@@ -114,23 +116,29 @@ ELSEWHERE = {
 }
 
 
+def texts() -> list[str]:
+    """Programs with every form, but those that have a test of their own."""
+    return [
+        *wmma_forms(),
+        *(build(make).text()[0] for make in GROUPS),
+        wgmma_integers.program(),
+        program(products(0)),
+        *(boxes.text() for boxes in PROGRAMS),
+        HANDED_OVER.replace("TUNING", ".maxnreg 128").replace("TAKEN", "216").replace("GIVEN", "40"),
+        BOX_FOR_BOTH,
+        tensor_fields.MADE,
+        tensor_fields.every_form(),
+        copy_program("gathered rows", False),
+        copy_program("bytes", True),
+        SCATTER,
+        *(pixels_program([0] * inner, [0] * inner) for inner in (1, 2, 3)),
+        *(pixels_program([0, 0], [0, 0], variant) for variant in VARIANTS),
+    ]
+
+
 def test_every_form_has_a_vector() -> None:
     """Each row of the table, and each alternative of its modifiers, is used by a case above."""
-    text = "".join(build(make).text()[0] for make in GROUPS)
-    text += (
-        wgmma_integers.program()
-        + program(products(0))
-        + "".join(boxes.text() for boxes in PROGRAMS)
-        + HANDED_OVER
-        + BOX_FOR_BOTH
-        + tensor_fields.MADE
-        + tensor_fields.every_form()
-        + copy_program("gathered rows", False)
-        + copy_program("bytes", True)
-        + SCATTER
-        + "".join(pixels_program([0] * inner, [0] * inner) for inner in (1, 2, 3))
-        + "".join(pixels_program([0, 0], [0, 0], variant) for variant in VARIANTS)
-    )
+    text = "".join(texts())
     unused = [
         line
         for line in missing(read_forms(), text)
@@ -139,36 +147,11 @@ def test_every_form_has_a_vector() -> None:
     assert not unused, "\n".join(unused)
 
 
-@pytest.mark.long
 def test_vectors_are_legal_ptx(tmp_path: Path) -> None:
     """ptxas of the pinned toolkit accepts every vector: nothing is tested that PTX does not have."""
-    ptxas = ROOT / ".venv/toolkit/bin/ptxas"
-    newer = {blackwell_cases: "sm_100a", geforce_cases: "sm_120a"}
-    texts = [("sm_90", build(make).text()[0]) for make in GROUPS if make not in newer] + [
-        ("sm_90", boxes.text()) for boxes in PROGRAMS
-    ]
-    handed = HANDED_OVER.replace("TUNING", ".maxnreg 128").replace("TAKEN", "216").replace("GIVEN", "40")
-    texts += [
-        *(
-            (arch, build(make).text()[0].replace("8.7", "9.2", 1).replace("sm_90", arch))
-            for make, arch in newer.items()
-        ),
-        ("sm_90a", program(products(0))),
-        ("sm_90a", wgmma_integers.program()),
-        ("sm_90a", handed),
-        ("sm_90", BOX_FOR_BOTH),
-        ("sm_90a", tensor_fields.MADE),
-        ("sm_90a", tensor_fields.every_form()),
-        *(("sm_90a", pixels_program([0] * inner, [0] * inner)) for inner in (1, 2, 3)),
-        *(("sm_100a", pixels_program([0, 0], [0, 0], variant)) for variant in ("multicast", "pair")),
-    ]
-    path = tmp_path / "vectors.ptx"
-    for arch, text in texts:
-        if "m8n16" in text:  # ldmatrix that expands elements
-            arch, text = "sm_100a", text.replace("8.7", "9.0", 1).replace("sm_90", "sm_100a", 1)
-        path.write_text(text)
-        done = subprocess.run([ptxas, "-O0", f"-arch={arch}", "-o", "/dev/null", path], capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+    for text in texts():
+        (tmp_path / "vectors.ptx").write_text(text)
+        assert not lines_refused_by_ptxas(tmp_path / "vectors.ptx")
 
 
 ROUNDED = """.reg .f32 %f<4>;

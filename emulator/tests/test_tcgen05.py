@@ -870,11 +870,8 @@ def test_strict_rules(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"target sm_100a": "target sm_90a"}, "tcgen05 needs .target sm_100a"),
+        ({"target sm_100a": "target sm_90a"}, "needs .target sm_100f, sm_110f or later in the"),
         ({"target sm_100a": "target sm_100"}, "not sm_100: nvcc -arch=sm_100a"),
-        ({"target sm_100a": "target sm_103a", "kind::f16": "kind::i8"}, ".kind::i8 needs .target sm_100a, not sm_103a"),
-        ({"ld.sync": "ld.red.sync", "x8.b32": "x8.max.u32", "7}, [": "7}, %x8, ["}, ".ld.red needs .target sm_103a"),
-        ({MMA: "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%x0}, %da, %db;"}, "needs .target sm_90a, not sm_1"),
         ({"alloc.cta_group::1": "alloc.cta_group::2"}, "line 24 .cta_group::2: all tcgen05 of a kernel have"),
         ({"kind::f16 [%base], %da": "kind::f16.ashift [%base], %da"}, ".ashift needs A in tensor memory"),
         ({", %off;": ", {0, 0}, %off;"}, "a vector of 4 words"),
@@ -912,18 +909,6 @@ def test_devices(architecture: str, answer: str, said: str, tmp_path: Path) -> N
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.stdout.strip() == answer and said in done.stderr
-
-
-def test_ptxas_accepts_the_programs(tmp_path: Path) -> None:
-    """So that what these tests show is of programs that a GPU would run."""
-    ptxas = ROOT / ".venv/toolkit/bin/ptxas"
-    for name, product in PRODUCTS.items():
-        (tmp_path / "k.ptx").write_text(build(product, 7)[0])
-        done = subprocess.run(
-            [ptxas, "-arch=sm_103a" if product.wide else "-arch=sm_100a", "-o", tmp_path / "k", tmp_path / "k.ptx"],
-            capture_output=True,
-        )
-        assert done.returncode == 0, (name, done.stderr)
 
 
 # ---- copies of tensors, and clusters that are cancelled --------------------------------------------------------------

@@ -261,14 +261,21 @@ def candidates() -> list[str]:
     return list(dict.fromkeys(itertools.chain(*groups)))
 
 
+def lines_refused_by_ptxas(path: Path) -> dict[int, str]:
+    """What ptxas says of the lines of a text: it continues after an error. It makes no code for compute_90."""
+    (target,) = re.findall(r"\.target sm_(\w+)", path.read_text())
+    arch = "75" if len(target) < 3 and int(target) < 75 else target
+    command = [PTXAS, f"-arch=compute_{arch}", "-o", path.with_suffix(".cubin"), path]
+    done = subprocess.run(command, capture_output=True, text=True)
+    fatal = re.findall(r"fatal *: (?!.*aborted due to errors)(.*)", done.stderr)
+    assert not fatal, fatal
+    return {int(line): text for line, text in reversed(re.findall(r"line (\d+); error *: (.*)", done.stderr))}
+
+
 def refused_by_ptxas(instructions: Sequence[str], arch: str, folder: Path) -> dict[str, str]:
-    """The messages of ptxas for rejected lines: it continues after an error, so one call answers for all."""
+    """The messages of ptxas for rejected instructions."""
     head = f".version 9.0\n.target {arch}\n.address_size 64\n.visible .entry test()\n{{\n{REGISTERS}\n"
     path = folder / f"{arch}.ptx"
     path.write_text(head + "\n".join(instructions) + "\nret;\n}\n")
-    done = subprocess.run([PTXAS, "-O0", f"-arch={arch}", "-o", "/dev/null", path], capture_output=True, text=True)
-    fatal = re.findall(r"fatal *: (?!.*aborted due to errors)(.*)", done.stderr)
-    assert not fatal, fatal
     first = head.count("\n") + 1
-    found = re.findall(r"line (\d+); error *: (.*)", done.stdout + done.stderr)
-    return {instructions[int(line) - first]: text for line, text in reversed(found)}
+    return {instructions[line - first]: text for line, text in lines_refused_by_ptxas(path).items()}

@@ -37,7 +37,7 @@ call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
 call("cuCtxSetCurrent", context)
 """
 POINTERS = ".param .u64 a, .param .u64 b"
-HEADER = ".version 8.7\n.target sm_90\n.address_size 64\n"
+HEADER = ".version 9.2\n.target sm_90a\n.address_size 64\n"
 
 
 def ptxrun(*args: object, timeout: float = 600) -> subprocess.CompletedProcess[str]:
@@ -114,8 +114,9 @@ def _memory(kind: np.dtype[Any]) -> str:
 class Batch:
     """Cases that run as one PTX entry. Cases that are refused are taken out and named, the others run without them."""
 
-    def __init__(self, cases: Sequence[Case]) -> None:
+    def __init__(self, cases: Sequence[Case], target: str = "sm_90a") -> None:
         self.cases = list(cases)
+        self.target = target
         self.size = len(next(iter(self.cases[0].outputs.values())))
         assert self.size % THREADS == 0
         names = [case.name for case in cases]
@@ -125,7 +126,7 @@ class Batch:
 
     def text(self) -> tuple[str, list[int]]:
         """The PTX, and the line on which each case begins."""
-        lines = f"""{HEADER}
+        lines = f"""{HEADER.replace("sm_90a", self.target)}
 .shared .align 128 .b8 smem[4096];
 .global .align 16 .b8 board[{self.size * 16}];
 .const .align 4 .u32 table[4] = {{11, 22, 33, 44}};
