@@ -1074,6 +1074,10 @@ FORM_ROW("fence", "membar", "cta|gl|sys", "", OP_FENCE, NO_BITS, emu_decode_fenc
          "memory is sequentially consistent here")
 FORM_ROW("fence", "fence", "sc|acq_rel|acquire|release? cta|cluster|gpu|sys", "", OP_FENCE, NO_BITS, emu_decode_fence,
          "likewise")
+FORM_ROW("fence", "fence", "acquire sync_restrict::shared::cluster cluster", "", OP_FENCE, NO_BITS, emu_decode_fence,
+         "as without sync_restrict: it orders by shared memory and by global memory")
+FORM_ROW("fence", "fence", "release sync_restrict::shared::cta cluster", "", OP_FENCE, NO_BITS, emu_decode_fence,
+         "likewise")
 /* clusters */
 FORM_ROW("cluster", "mapa", "shared::cluster? u32|u64", "d, a, rank.32", OP_MAP_ADDRESS, EXACT,
          emu_decode_cluster_address, "u32 with shared::cluster only; a: a register, or a variable with shared::cluster")

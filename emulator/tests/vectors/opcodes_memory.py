@@ -208,6 +208,7 @@ def more_memory_cases(data: Array) -> None:
         "prefetch.global.L1 [%p];", "prefetch.global.L2 [%p];", "prefetch.local.L1 [%q];", "prefetch.L1 [%p];",
         "prefetchu.L1 [%p];", "membar.cta;", "membar.gl;", "membar.sys;", "fence.sc.cta;", "fence.acq_rel.gpu;",
         "fence.sc.sys;", "fence.acq_rel.cluster;", "fence.acquire.gpu;", "fence.release.cta;", "nanosleep.u32 20;",
+        "fence.acquire.sync_restrict::shared::cluster.cluster;", "fence.release.sync_restrict::shared::cta.cluster;",
     ]  # fmt: skip
     code = (
         ".local .align 4 .b8 spot[4];\n.reg .b64 %p, %q;\nmov.u64 %q, spot;\nmov.u64 %p, board;\n"
