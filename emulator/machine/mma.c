@@ -154,8 +154,10 @@ struct products {
     void (*widen_a)(mma_a *out, const uint32_t *const a[4], bool bfloat);
     void (*widen_b)(mma_b *out, const uint32_t *const b[2], bool bfloat);
     void (*multiply)(float out[2][8][8], const uint32_t *const c[4], const factors *of);
+    void (*multiply_twice)(float out[2][2][8][8], const uint32_t *const c[8], const mma_a *a,
+                           const mma_b *b); /* or NULL */
 };
-static const struct products plain_products = {widen_a, widen_b, multiply};
+static const struct products plain_products = {widen_a, widen_b, multiply, NULL};
 
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector) && __has_builtin(__builtin_convertvector)
@@ -163,44 +165,32 @@ static const struct products plain_products = {widen_a, widen_b, multiply};
 #endif
 #endif
 #if defined(VECTORS)
-/* The product of eight columns at once, if the compiler has these extensions. */
+/* The product of eight columns at once, if the compiler has these extensions, and of sixteen, if the host has AVX-512.
+ */
 typedef float row4 __attribute__((vector_size(16)));
-typedef float row8 __attribute__((vector_size(32)));
-typedef int32_t ints8 __attribute__((vector_size(32)));
-typedef uint32_t words8 __attribute__((vector_size(32)));
-typedef int16_t pairs8 __attribute__((vector_size(32)));
 
 /* Also without optimization: a function of its own passes vectors another way than multiply8() and its like, which are
  * compiled for other instructions. */
 #define INLINED static inline __attribute__((always_inline))
 
-INLINED row8 row_at(const float *from) {
-    row8 row;
-    memcpy(&row, from, sizeof row);
-    return row;
-}
+/* Limits of the vectors: exponents with which the unit is a normal f32 and cut() needs no negative shift, and whole
+ * units that are an int32_t when they are rounded to 24 bits. */
+enum { SMALLEST = -100, LARGEST = PLACES, MOST_UNITS = 0x7fffff00 };
+
+#define COLUMNS 8
+#define OF(name) name##8
+#include "mma_rows.h"
+#undef COLUMNS
+#undef OF
+#define COLUMNS 16
+#define OF(name) name##16
+#include "mma_rows.h"
 
 INLINED ints8 ints_at(const uint32_t *from) {
     ints8 row;
     memcpy(&row, from, sizeof row);
     return row;
 }
-
-/* The larger of two in each element. GCC sees one instruction in the loop; clang does not, and has a word for it. */
-#if defined(__clang__)
-#define LARGER(name, type)                                                                                             \
-    INLINED type name(type x, type y) {                                                                                \
-        return __builtin_elementwise_max(x, y);                                                                        \
-    }
-#else
-#define LARGER(name, type)                                                                                             \
-    INLINED type name(type x, type y) {                                                                                \
-        for (size_t i = 0; i < sizeof x / sizeof x[0]; i++) x[i] = x[i] > y[i] ? x[i] : y[i];                          \
-        return x;                                                                                                      \
-    }
-#endif
-LARGER(larger_pairs, pairs8)
-LARGER(larger, ints8)
 
 /* The values of eight 16-bit numbers. */
 INLINED row8 values_of(words8 half, bool bfloat) {
@@ -214,7 +204,7 @@ INLINED row8 values_of(words8 half, bool bfloat) {
 INLINED pairs8 exponents_of(pairs8 halves, int bits, int16_t last) {
     int16_t bias = last / 2;
     pairs8 magnitude = halves & 0x7fff, field = magnitude >> bits,
-           exponent = larger_pairs(field, (pairs8){0} + 1) - bias;
+           exponent = larger_pairs8(field, (pairs8){0} + 1) - bias;
     return exponent + ((magnitude == 0) & OF_ZERO) + ((field == last) & OF_INFINITY);
 }
 
@@ -230,15 +220,6 @@ INLINED void widen8(halves *out, const uint32_t *words, bool bfloat) {
     }
 }
 
-/* The exponents of eight products of lower halves, then those of upper halves. */
-INLINED pairs8 add_exponents(const int16_t a[2], const int16_t b[][2]) {
-    int32_t pair;
-    pairs8 row;
-    memcpy(&pair, a, sizeof pair);
-    memcpy(&row, b, sizeof row);
-    return row + (pairs8)((ints8){0} + pair);
-}
-
 INLINED row8 join_row(const uint32_t *even, const uint32_t *odd) {
     row4 first, second;
     memcpy(&first, even, sizeof first);
@@ -246,57 +227,14 @@ INLINED row8 join_row(const uint32_t *even, const uint32_t *odd) {
     return __builtin_shufflevector(first, second, 0, 1, 2, 3, 4, 5, 6, 7);
 }
 
-/* Limits of the vectors: exponents with which the unit is a normal f32 and cut() needs no negative shift, and whole
- * units that are an int32_t when they are rounded to 24 bits. */
-enum { SMALLEST = -100, LARGEST = PLACES, MOST_UNITS = 0x7fffff00 };
-
-/* value * 2^places, without its fraction: `places` goes to the exponent field. Zeros become numbers below 1. */
-INLINED ints8 cut(row8 value, ints8 places) {
-    return __builtin_convertvector((row8)((words8)value + ((words8)places << 23)), ints8);
-}
-
-/* The largest exponents among the terms of a row. */
-INLINED ints8 largest_exponents(row8 sum, const factors *of, int block, int row) {
-    pairs8 pairs = add_exponents(of->a[0][block].exponent[4 * row], of->b[0].exponent);
-#pragma GCC unroll 7
-    for (int i = 1; i < 8; i++) {
-        const halves *a = &of->a[i / 4][block], *b = &of->b[i / 4];
-        pairs = larger_pairs(pairs, add_exponents(a->exponent[4 * row + i % 4], b->exponent + 8 * (i % 4)));
-    }
-    ints8 magnitude = (ints8)sum & 0x7fffffff;
-    ints8 top = (magnitude >> 23) - 127 + ((magnitude == 0) & OF_ZERO);
-    return larger(top, larger((ints8)pairs << 16 >> 16, (ints8)pairs >> 16));
-}
-
-/* A row of the accumulator plus its products, where no exponent is larger than `top`. *beyond becomes negative in
- * columns beyond the limits. A product is below 2^(PLACES + 2) units, so that eight of them are an int32_t; beyond the
- * limits sums may wrap, so they are unsigned. */
-INLINED row8 add_row(row8 sum, ints8 top, const factors *of, int block, int row, ints8 *beyond) {
-    ints8 places = PLACES - top;
-    words8 even = (words8)cut(sum, places), odd = {0};
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) {
-        const halves *a = &of->a[i / 4][block], *b = &of->b[i / 4];
-        even += (words8)cut(a->low[4 * row + i % 4] * row_at(b->low + 8 * (i % 4)), places);
-        odd += (words8)cut(a->high[4 * row + i % 4] * row_at(b->high + 8 * (i % 4)), places);
-    }
-    ints8 total = (ints8)(even + odd), size = total ^ total >> 31;
-    *beyond |= (~(ints8)(even ^ odd) & ((ints8)even ^ total)) | (MOST_UNITS - size);
-    row8 nearest = __builtin_convertvector(total, row8);
-    ints8 too_far = (__builtin_convertvector(nearest, ints8) ^ total >> 31) > size;
-    row8 unit = (row8)((words8)(127 - places) << 23);
-    return (row8)((ints8)nearest + too_far) * unit; /* one f32 nearer to zero where that is -1 */
-}
-
 INLINED void add_block8(float out[8][8], const uint32_t *even, const uint32_t *odd, const factors *of, int block) {
     ints8 beyond = {0}, tops[8];
+    for (int row = 0; row < 8; row++)
+        tops[row] =
+            top_of8(join_row(even + 4 * row, odd + 4 * row), of->a, (const halves8 *)of->b, block, row, &beyond);
     for (int row = 0; row < 8; row++) {
-        ints8 top = largest_exponents(join_row(even + 4 * row, odd + 4 * row), of, block, row);
-        beyond |= (LARGEST - top) | ((top - SMALLEST) & (LEAST - top));
-        tops[row] = larger(top, (ints8){0} + SMALLEST);
-    }
-    for (int row = 0; row < 8; row++) {
-        row8 sum = add_row(join_row(even + 4 * row, odd + 4 * row), tops[row], of, block, row, &beyond);
+        row8 sum = join_row(even + 4 * row, odd + 4 * row);
+        sum = add_row8(sum, tops[row], of->a, (const halves8 *)of->b, block, row, &beyond);
         memcpy(out[row], &sum, sizeof sum);
     }
     bool found = false;
@@ -321,13 +259,22 @@ INLINED void transpose8(uint32_t *out, const uint32_t *words) {
 
 #if defined(__x86_64__) && !defined(_WIN32)
 #define MULTIPLY8 __attribute__((target("avx2")))
+#define MULTIPLY16 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 static bool have_vectors(void) {
     return __builtin_cpu_supports("avx2");
 }
+static bool have_wide_vectors(void) {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
 #else
 #define MULTIPLY8
+#define MULTIPLY16
 static bool have_vectors(void) {
     return true;
+}
+static bool have_wide_vectors(void) {
+    return false;
 }
 #endif
 
@@ -347,9 +294,46 @@ MULTIPLY8 static void multiply8(float out[2][8][8], const uint32_t *const c[4], 
     for (int block = 0; block < 2; block++) add_block8(out[block], c[2 * block], c[2 * block + 1], of, block);
 }
 
+/* B of two blocks of eight columns. */
+INLINED void join_columns(halves16 *to, const halves *first, const halves *second) {
+    for (int t = 0; t < 4; t++) {
+        memcpy(to->low + 16 * t, first->low + 8 * t, 8 * sizeof *to->low);
+        memcpy(to->low + 16 * t + 8, second->low + 8 * t, 8 * sizeof *to->low);
+        memcpy(to->high + 16 * t, first->high + 8 * t, 8 * sizeof *to->high);
+        memcpy(to->high + 16 * t + 8, second->high + 8 * t, 8 * sizeof *to->high);
+        memcpy(to->exponent + 16 * t, first->exponent + 8 * t, 8 * sizeof *to->exponent);
+        memcpy(to->exponent + 16 * t + 8, second->exponent + 8 * t, 8 * sizeof *to->exponent);
+    }
+}
+
+MULTIPLY16 static void multiply16(float out[2][2][8][8], const uint32_t *const *c, const mma_a *a, const mma_b *b) {
+    halves16 wide[2];
+    for (int step = 0; step < 2; step++) join_columns(&wide[step], &b[0].of[step], &b[1].of[step]);
+    for (int block = 0; block < 2; block++) {
+        const uint32_t *const *even = c + 2 * block, *const *odd = even + 1;
+        ints16 beyond = {0};
+        for (int row = 0; row < 8; row++) {
+            row16 sum = __builtin_shufflevector(join_row(even[0] + 4 * row, odd[0] + 4 * row),
+                                                join_row(even[4] + 4 * row, odd[4] + 4 * row), 0, 1, 2, 3, 4, 5, 6, 7,
+                                                8, 9, 10, 11, 12, 13, 14, 15);
+            const ints16 top = top_of16(sum, a->of, wide, block, row, &beyond);
+            sum = add_row16(sum, top, a->of, wide, block, row, &beyond);
+            memcpy(out[0][block][row], &sum, sizeof sum / 2);
+            memcpy(out[1][block][row], (const char *)&sum + sizeof sum / 2, sizeof sum / 2);
+        }
+        bool found = false;
+        for (int n = 0; n < 16; n++) found |= beyond[n] < 0;
+        for (int i = 0; i < 2 && found; i++)
+            add_block(out[i][block], even[4 * i], odd[4 * i], &(factors){a->of, b[i].of}, block);
+    }
+}
+
 static const struct products *products(void) {
-    static const struct products with_vectors = {widen_a8, widen_b8, multiply8};
-    return have_vectors() ? &with_vectors : &plain_products;
+    static const struct products all[] = {
+        {widen_a8, widen_b8, multiply8, NULL},
+        {widen_a8, widen_b8, multiply8, multiply16},
+    };
+    return !have_vectors() ? &plain_products : &all[have_wide_vectors()];
 }
 #else
 static const struct products *products(void) {
@@ -365,12 +349,27 @@ void emu_widen_b(mma_b *out, const uint32_t *const b[2], bool bfloat) {
     products()->widen_b(out, b, bfloat);
 }
 
-void emu_add_products(uint32_t *const d[4], const uint32_t *const c[4], const mma_a *a, const mma_b *b) {
-    const factors of = {a->of, b->of};
-    float out[2][8][8];
-    products()->multiply(out, c, &of);
-    for (int i = 0; i < 4; i++) {
-        for (int row = 0; row < 8; row++) memcpy(d[i] + 4 * row, out[i / 2][row] + 4 * (i % 2), 4 * sizeof *d[i]);
+/* Two blocks of columns at once, where the host can. */
+static bool add_twice(uint32_t *const *d, const uint32_t *const *c, const mma_a *a, const mma_b *b) {
+    float out[2][2][8][8];
+    if (!products()->multiply_twice) return false;
+    products()->multiply_twice(out, c, a, b);
+    for (int i = 0; i < 8; i++) {
+        for (int row = 0; row < 8; row++)
+            memcpy(d[i] + 4 * row, out[i / 4][i / 2 % 2][row] + 4 * (i % 2), 4 * sizeof *d[i]);
+    }
+    return true;
+}
+
+void emu_add_products(uint32_t *const *d, const uint32_t *const *c, const mma_a *a, const mma_b *b, uint32_t blocks) {
+    if (blocks == 2 && add_twice(d, c, a, b)) return;
+    for (; blocks--; b++, c += 4, d += 4) {
+        const factors of = {a->of, b->of};
+        float out[2][8][8];
+        products()->multiply(out, c, &of);
+        for (int i = 0; i < 4; i++) {
+            for (int row = 0; row < 8; row++) memcpy(d[i] + 4 * row, out[i / 2][row] + 4 * (i % 2), 4 * sizeof *d[i]);
+        }
     }
 }
 
@@ -393,5 +392,5 @@ void emu_exec_mma(cta *m, warp *w, const op *o, uint32_t mask) {
     emu_widen_a(&wide_a, a_words, bfloat);
     emu_widen_b(&wide_b, b_words, bfloat);
     /* all sources are read before the first destination is written: they may share slots */
-    emu_add_products(d_words, c_words, &wide_a, &wide_b);
+    emu_add_products(d_words, c_words, &wide_a, &wide_b, 1);
 }

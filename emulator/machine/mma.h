@@ -3,7 +3,7 @@
  *     int top = emu_exponent(accumulator, -126);           // the largest exponent among the terms
  *     float sum = emu_sum_terms(terms, 17, top);
  *     emu_widen_a(&a, a_words, false), emu_widen_b(&b, b_words, false);
- *     emu_add_products(d_words, c_words, &a, &b);
+ *     emu_add_products(d_words, c_words, &a, &b, 1);
  */
 #ifndef FL_EMU_MMA_H
 #define FL_EMU_MMA_H
@@ -41,8 +41,9 @@ typedef struct mma_b {
 
 void emu_widen_a(mma_a *out, const uint32_t *const a[4], bool bfloat);
 void emu_widen_b(mma_b *out, const uint32_t *const b[2], bool bfloat);
-/* d = a * b + c, by registers of f32; those of d may be those of c, or what a and b were made of. */
-void emu_add_products(uint32_t *const d[4], const uint32_t *const c[4], const mma_a *a, const mma_b *b);
+/* d = a * b + c for one or two blocks of eight columns, by registers of f32, four a block; those of d may be those of
+ * c, or what a and b were made of. */
+void emu_add_products(uint32_t *const *d, const uint32_t *const *c, const mma_a *a, const mma_b *b, uint32_t blocks);
 
 /* D = A * B + C. */
 typedef struct matrix_product {

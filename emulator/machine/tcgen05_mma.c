@@ -584,10 +584,11 @@ static void multiply_halves(const operands *of) {
     static _Thread_local mma_a wide_a[MOST_ROWS / 16][2];
     const tensor_product *p = of->p;
     const uint32_t steps = p->k / STEP;
-    int least_a[MOST_ROWS / 16] = {0}, least_b = 0;
-    uint32_t words[4][LANES], before[4][LANES];
-    const uint32_t *const registers[] = {words[0], words[1], words[2], words[3]};
-    uint32_t *const d[] = {words[0], words[1], words[2], words[3]};
+    int least_a[MOST_ROWS / 16] = {0}, least_b[2] = {0};
+    uint32_t words[8][LANES], before[8][LANES]; /* of two blocks of eight columns */
+    uint32_t *d[8];
+    for (int i = 0; i < 8; i++) d[i] = words[i];
+    const uint32_t *const *const registers = (const uint32_t *const *)d;
     for (uint32_t i = 0; i < p->rows / 16; i++) {
         for (uint32_t s = 0; s < steps; s++) {
             a_words(of->a + 16 * i, 32 * s, words);
@@ -595,19 +596,26 @@ static void multiply_halves(const operands *of) {
         }
         if (p->a_format) least_a[i] = least_exponent(of->a + 16 * i, 16, p->k);
     }
-    for (uint32_t n = of->first; n < of->end; n += 8) {
-        mma_b wide_b[2];
-        for (uint32_t s = 0; s < steps; s++) {
-            b_words(of->b + n, 32 * s, words);
-            emu_widen_b(&wide_b[s], registers, p->b_format);
+    for (uint32_t n = of->first; n < of->end; n += 16) {
+        const uint32_t blocks = n + 8 < of->end ? 2 : 1;
+        mma_b wide_b[2][2]; /* [step][block] */
+        for (uint32_t k = 0; k < blocks; k++) {
+            for (uint32_t s = 0; s < steps; s++) {
+                b_words(of->b + n + 8 * k, 32 * s, words);
+                emu_widen_b(&wide_b[s][k], registers, p->b_format);
+            }
+            if (p->a_format) least_b[k] = least_exponent(of->b + n + 8 * k, 8, p->k);
         }
-        if (p->a_format) least_b = least_exponent(of->b + n, 8, p->k);
         for (uint32_t i = 0; i < p->rows / 16; i++) {
-            move_block(of->at, p, of->job, 16 * i, n, words, false);
-            memcpy(before, words, sizeof before);
-            for (uint32_t s = 0; s < steps; s++) emu_add_products(d, registers, &wide_a[i][s], &wide_b[s]);
-            if (least_a[i] + least_b < LEAST_TOP) correct_tiny(of, 16 * i, n, before, words);
-            move_block(of->at, p, of->job, 16 * i, n, words, true);
+            for (uint32_t k = 0; k < blocks; k++)
+                move_block(of->at, p, of->job, 16 * i, n + 8 * k, words + 4 * k, false);
+            memcpy(before, words, 4 * blocks * sizeof *before);
+            for (uint32_t s = 0; s < steps; s++) emu_add_products(d, registers, &wide_a[i][s], wide_b[s], blocks);
+            for (uint32_t k = 0; k < blocks; k++) {
+                if (least_a[i] + least_b[k] < LEAST_TOP)
+                    correct_tiny(of, 16 * i, n + 8 * k, before + 4 * k, words + 4 * k);
+                move_block(of->at, p, of->job, 16 * i, n + 8 * k, words + 4 * k, true);
+            }
         }
     }
 }

@@ -179,20 +179,24 @@ static void multiply(const cta *m, warp *w, const wgmma *each) {
 static void multiply_together(const cta *m, warp *first, uint32_t serial) {
     const wgmma *leader = &first->wgmmas[serial - first->wgmma_landed];
     const bool bfloat = first_numbers(leader->o) == MATRIX_BF16;
-    uint32_t words[4][LANES], *d[4];
+    uint32_t words[4][LANES], *d[8];
     const uint32_t *const registers[] = {words[0], words[1], words[2], words[3]};
     mma_a a[WARPGROUP];
-    mma_b b;
+    mma_b b[2];
     for (int i = 0; i < WARPGROUP; i++) {
         take_a(m, &first[i], &first[i].wgmmas[serial - first[i].wgmma_landed], words);
         emu_widen_a(&a[i], registers, bfloat);
     }
-    for (uint32_t j = 0; j < leader->o->vector; j++) {
-        take_b(m, leader, j, words);
-        emu_widen_b(&b, registers, bfloat);
+    const uint32_t blocks = leader->o->vector;
+    for (uint32_t j = 0; j < blocks; j += 2) {
+        const uint32_t count = j + 1 < blocks ? 2 : 1;
+        for (uint32_t k = 0; k < count; k++) {
+            take_b(m, leader, j + k, words);
+            emu_widen_b(&b[k], registers, bfloat);
+        }
         for (int i = 0; i < WARPGROUP; i++) {
-            take_d(&first[i], leader, j, d);
-            emu_add_products(d, (const uint32_t *const *)d, &a[i], &b);
+            for (uint32_t k = 0; k < count; k++) take_d(&first[i], leader, j + k, d + 4 * k);
+            emu_add_products(d, (const uint32_t *const *)d, &a[i], b, count);
         }
     }
 }
