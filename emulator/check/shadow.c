@@ -403,15 +403,13 @@ static uint32_t slow_read(cta *m, const warp *w, int lane, uint32_t address, uin
 static inline void note_warp_reads(cta *m, const warp *w, uint32_t who, uint32_t first, uint32_t last, uint32_t stamp) {
     checks *const shadow = m->checks;
     const uint32_t self = 1u << who_thread(who) % LANES, base = shadow->base;
-    warp_read *const reads = read_by(m, (uint32_t)w->index, 0);
-    shadow_cell *const cells = shadow->cells;
+    warp_read *read = read_by(m, (uint32_t)w->index, first);
     if (shadow->last_reads[w->index] < stamp) shadow->last_reads[w->index] = stamp;
-    for (uint32_t i = first; i <= last; i++) {
-        reads[i].lanes = self | (reads[i].time == stamp ? reads[i].lanes : 0);
-        reads[i].time = stamp;
-        const bool others = cells[i].read_time > base && who_thread(cells[i].read_who) != who_thread(who);
-        cells[i].read_who = who | (others ? WHO_MANY_LANES : 0);
-        cells[i].read_time = stamp;
+    for (shadow_cell *cell = &shadow->cells[first], *const end = &shadow->cells[last]; cell <= end; cell++, read++) {
+        const bool others = cell->read_time > base && who_thread(cell->read_who ^ who);
+        *read = (warp_read){stamp, self | (read->time == stamp ? read->lanes : 0)};
+        cell->read_who = who | (others ? WHO_MANY_LANES : 0);
+        cell->read_time = stamp;
     }
 }
 
@@ -656,13 +654,14 @@ static void check_async_read(cta *m, const warp *w, int lane, uint32_t first, ui
     }
 }
 
-static void count_async_read(const cta *m, uint32_t address) {
-    checks *const shadow = m->checks;
-    async_read *read = &shadow->async_reads[(address - m->shared_base) / ASYNC_UNIT];
-    for (uint32_t i = first_cell(m, address); shadow->ticket && i <= last_cell(m, address, ASYNC_UNIT); i++)
+static inline void count_async_read(const cta *m, async_read *reads, uint32_t address) {
+    async_read *read = &reads[(address - m->shared_base) / ASYNC_UNIT];
+    *read = (async_read){read->count + 1, m->here};
+}
+
+static void note_async_memory(const cta *m, uint32_t address) {
+    for (uint32_t i = first_cell(m, address); m->checks->ticket && i <= last_cell(m, address, ASYNC_UNIT); i++)
         note_memory(m, i);
-    read->count++;
-    read->instruction = m->here;
 }
 
 void emu_check_async_source(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
@@ -671,7 +670,10 @@ void emu_check_async_source(cta *m, const warp *w, int lane, uint32_t address, u
 
 void emu_async_read_begins(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, bool checked) {
     if (!checked) emu_check_async_source(m, w, lane, address, bytes);
-    for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) count_async_read(m, address + i);
+    for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) {
+        count_async_read(m, m->checks->async_reads, address + i);
+        note_async_memory(m, address + i);
+    }
 }
 
 static void add_writer(product_writers *writers, uint32_t warp, uint32_t time, uint32_t landing) {
@@ -708,18 +710,19 @@ static bool look_at(cta *m, const warp *w, uint32_t first, uint32_t last, produc
 void emu_on_product_read(cta *m, const warp *w, const uint32_t *addresses, uint32_t count, product_writers *writers) {
     const checks *const shadow = m->checks;
     const uint32_t cells = ASYNC_UNIT >> shadow->cell_shift;
-    const shadow_cell *before = NULL; /* the last one of the chunk before, if that is in order */
+    const shadow_cell *const all = shadow->cells, *before = NULL; /* the last one of the chunk before, if in order */
+    const uint8_t *const landed = shadow->async_written;
+    async_read *const reads = shadow->async_reads;
     writers->writes = shadow->writes;
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t first = first_cell(m, addresses[i]);
         bool alike = before;
         for (uint32_t k = first; k < first + cells && alike; k++)
-            alike = shadow->cells[k].write_who == before->write_who &&
-                    shadow->cells[k].write_time == before->write_time &&
-                    shadow->async_written[k] == shadow->async_written[before - shadow->cells];
-        if (!alike)
-            before = look_at(m, w, first, first + cells - 1, writers) ? &shadow->cells[first + cells - 1] : NULL;
-        count_async_read(m, addresses[i]);
+            alike = all[k].write_who == before->write_who && all[k].write_time == before->write_time &&
+                    landed[k] == landed[before - all];
+        if (!alike) before = look_at(m, w, first, first + cells - 1, writers) ? &all[first + cells - 1] : NULL;
+        count_async_read(m, reads, addresses[i]);
+        if (shadow->ticket) note_async_memory(m, addresses[i]);
     }
 }
 
@@ -744,10 +747,12 @@ void emu_async_read_ends(cta *m, const warp *w, int lane, uint32_t address, uint
 }
 
 void emu_on_product_read_end(cta *m, const warp *w, const uint32_t *addresses, uint32_t count, uint32_t reads) {
-    const uint32_t who = pack_who(m, w, 0);
+    const uint32_t who = pack_who(m, w, 0), cells = ASYNC_UNIT >> m->checks->cell_shift;
+    async_read *const in_flight = m->checks->async_reads;
     for (uint32_t i = 0; i < count; i++) {
-        end_reads_of_cells(m, w, who, first_cell(m, addresses[i]), last_cell(m, addresses[i], ASYNC_UNIT), w->clock);
-        m->checks->async_reads[(addresses[i] - m->shared_base) / ASYNC_UNIT].count -= reads;
+        const uint32_t first = first_cell(m, addresses[i]);
+        end_reads_of_cells(m, w, who, first, first + cells - 1, w->clock);
+        in_flight[(addresses[i] - m->shared_base) / ASYNC_UNIT].count -= reads;
     }
 }
 
@@ -990,10 +995,11 @@ void emu_shadow_land(cta *m, const warp *w, int lane, uint32_t address, uint32_t
     uint32_t first = (address - m->shared_base) >> m->checks->cell_shift,
              last = (address - m->shared_base + bytes - 1) >> m->checks->cell_shift;
     uint32_t who = (instruction & (WHO_INSTRUCTIONS - 1)) | (uint32_t)(w->index * LANES + lane) << WHO_THREAD_SHIFT;
+    shadow_cell *const cells = m->checks->cells;
     m->checks->writes++;
     for (uint32_t i = first; i <= last; i++) {
-        m->checks->cells[i].write_time = stamp;
-        m->checks->cells[i].write_who = who;
-        if (m->checks->async_written) m->checks->async_written[i] = (uint8_t)landing;
+        cells[i].write_time = stamp;
+        cells[i].write_who = who;
     }
+    if (m->checks->async_written) memset(m->checks->async_written + first, (int)landing, last - first + 1);
 }

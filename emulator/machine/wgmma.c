@@ -38,24 +38,26 @@ static operand_layout layout_of(uint64_t descriptor, bool transposed) {
                             !transposed};
 }
 
-/* The address of row `row` of a core matrix: the one of `block` along M or N and `half` along K. */
-static uint32_t chunk_address(const operand_layout *at, uint32_t block, uint32_t half, uint32_t row) {
-    uint32_t offset = row * at->row;
+/* The addresses of the rows of a core matrix: the one of `block` along M or N and `half` along K. */
+static void row_addresses(const operand_layout *at, uint32_t block, uint32_t half, uint32_t out[8]) {
+    uint32_t offset;
     if (!at->swizzle)
-        offset += block * at->stride + half * at->leading;
+        offset = block * at->stride + half * at->leading;
     else if (at->along_k)
-        offset += block * at->stride + half * CHUNK;
+        offset = block * at->stride + half * CHUNK;
     else
-        offset += block % (at->row / CHUNK) * CHUNK + block / (at->row / CHUNK) * at->leading + half * at->stride;
-    uint32_t address = at->start + offset;
-    return address ^ (((address >> 7) - at->base) & at->swizzle) << 4;
+        offset = block % (at->row / CHUNK) * CHUNK + block / (at->row / CHUNK) * at->leading + half * at->stride;
+    const uint32_t first = at->start + offset, step = at->row, base = at->base, swizzle = at->swizzle;
+    for (uint32_t row = 0; row < 8; row++) {
+        const uint32_t address = first + row * step;
+        out[row] = address ^ (((address >> 7) - base) & swizzle) << 4;
+    }
 }
 
 enum { CHUNKS = 16 /* of two core matrices side by side along K */ };
 
 static void chunk_addresses(const operand_layout *at, uint32_t block, uint32_t out[CHUNKS]) {
-    for (uint32_t half = 0; half < 2; half++)
-        for (uint32_t row = 0; row < 8; row++) out[8 * half + row] = chunk_address(at, block, half, row);
+    for (uint32_t half = 0; half < 2; half++) row_addresses(at, block, half, out + 8 * half);
 }
 
 /* ---- one product of a warp ---- */
@@ -86,12 +88,13 @@ static const uint8_t *chunk_bytes(const cta *m, uint32_t address) {
  * or value t of 32 bits. */
 static void gather(const cta *m, const operand_layout *at, uint32_t block, uint32_t half, uint32_t negated,
                    uint32_t words[LANES]) {
+    uint32_t addresses[8];
+    row_addresses(at, block, half, addresses);
     if (at->along_k) {
-        for (uint32_t row = 0; row < 8; row++)
-            memcpy(words + 4 * row, chunk_bytes(m, chunk_address(at, block, half, row)), CHUNK);
+        for (uint32_t row = 0; row < 8; row++) memcpy(words + 4 * row, chunk_bytes(m, addresses[row]), CHUNK);
     } else {
         uint16_t values[8][8]; /* [k][row] */
-        for (uint32_t k = 0; k < 8; k++) memcpy(values[k], chunk_bytes(m, chunk_address(at, block, half, k)), CHUNK);
+        for (uint32_t k = 0; k < 8; k++) memcpy(values[k], chunk_bytes(m, addresses[k]), CHUNK);
         for (int row = 0; row < 8; row++) {
             for (int t = 0; t < 4; t++)
                 words[4 * row + t] = values[2 * t][row] | (uint32_t)values[2 * t + 1][row] << 16;
