@@ -27,9 +27,9 @@ static bool is_copied_alike(const cta *m, const warp *w, uint32_t target, uint32
 }
 
 void emu_on_copy_issue(cta *m, warp *w, int lane, uint32_t target, uint32_t bytes, uint64_t source, const uint8_t *from,
-                       uint32_t taken) {
+                       uint32_t taken, bool noted) {
     if (!is_copied_alike(m, w, target, bytes, from, taken)) emu_shadow_issue(m, w, lane, target, bytes);
-    if (!taken) return;
+    if (!taken || noted) return;
     emu_check_launch_before(m, w, lane, source, taken, "copies");
     lock_races(m);
     emu_global_read(m, w, lane, source, taken, 0);

@@ -97,6 +97,25 @@ uint32_t emu_on_global_read(cta *m, warp *w, int lane, uint64_t address, uint32_
     return unwritten;
 }
 
+uint32_t emu_on_lanes_read(cta *m, const warp *w, int lane, uint32_t lanes, const uint64_t *addresses, uint32_t bytes,
+                           const op *o) {
+    const checks *const k = m->checks;
+    const uint64_t first = addresses[lane];
+    const uint32_t count = COARSE / bytes, own = count < LANES ? ((1u << count) - 1) << lane : ALL_LANES;
+    if (first % COARSE || (uint32_t)lane + count > LANES || (lanes & own) != own) return 0;
+    for (uint32_t i = 1; i < count; i++)
+        if (addresses[(uint32_t)lane + i] != first + i * bytes) return 0;
+    if (o->order || o->flags & FLAG_GUESS || k->follows || k->grid_waits) return 0;
+    if (!emu_global_was_set(m, first, COARSE)) return 0;
+    const buffer *b = emu_find_buffer(m->device, first);
+    const uint64_t offset = (first & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
+    if (!b || !b->bytes || offset + COARSE > b->size) return 0;
+    lock_races(m);
+    const bool noted = emu_global_piece_read(m, w, lane, first, bytes);
+    unlock_races(m);
+    return noted ? own : 0;
+}
+
 void emu_on_global_write(cta *m, warp *w, int lane, uint64_t address, uint32_t bytes, const op *o, const uint8_t *data,
                          const uint8_t *there) {
     const unsigned order = o ? o->order : 0;

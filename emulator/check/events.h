@@ -102,6 +102,10 @@ uint32_t emu_on_global_read(struct cta *m, struct warp *w, int lane, uint64_t ad
 void emu_on_global_write(struct cta *m, struct warp *w, int lane, uint64_t address, uint32_t bytes, const op *o,
                          const uint8_t *data, const uint8_t *there);
 void emu_on_global_atomic(struct cta *m, struct warp *w, int lane, uint64_t address, uint32_t bytes, const op *o);
+/* Note that lanes from `lane` on, of `lanes`, read the next 128 bytes, `bytes` each. Returns these lanes; 0 where they
+ * do not, or each must be looked at alone. */
+uint32_t emu_on_lanes_read(struct cta *m, const struct warp *w, int lane, uint32_t lanes, const uint64_t *addresses,
+                           uint32_t bytes, const op *o);
 /* A store or an atomic has happened, in all of its lanes. */
 void emu_on_access_end(struct cta *m, struct warp *w, const op *o);
 /* Start a new epoch of the warp: later accesses happen after its accesses so far. Returns the epoch. */
@@ -136,9 +140,9 @@ void emu_restore_undefined(const entry *code, struct warp *w, const routine *of,
 /* ---- cp.async ---- */
 
 /* A lane issues a copy to shared memory at `target`, of which `taken` bytes come from global memory, where the host has
- * them at `from`. */
+ * them at `from`. noted: emu_on_lanes_read() has noted that it reads them. */
 void emu_on_copy_issue(struct cta *m, struct warp *w, int lane, uint32_t target, uint32_t bytes, uint64_t source,
-                       const uint8_t *from, uint32_t taken);
+                       const uint8_t *from, uint32_t taken, bool noted);
 /* Lanes have waited for copies of their own, which have completed. */
 void emu_on_copy_wait(struct cta *m, struct warp *w, uint32_t mask);
 /* A lane issues an arrival that comes after its copies so far; then the arrival is due, and the copies are about to

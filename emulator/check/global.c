@@ -52,10 +52,11 @@ static page *make_page(race_table *t, uint64_t number) {
     if (made)
         t->spare = made->next;
     else if ((made = take_room(t, sizeof *made)))
-        made->cells = NULL, made->covered = NULL;
+        made->covered = NULL;
     else
         return NULL;
     memset(made->pieces, 0, sizeof made->pieces);
+    memset(made->stripes, 0, sizeof made->stripes);
     made->split = 0;
     made->number = number;
     made->next = t->touched;
@@ -73,11 +74,25 @@ static page *find_page(race_table *t, uint64_t number) {
     return slot && *slot ? (*recent = *slot) : NULL;
 }
 
+/* Cells of a piece that no longer needs them. */
+typedef struct spare_cells {
+    struct spare_cells *next;
+} spare_cells;
+
 /* A piece gets the cells of the launch; false, likewise. */
 static bool split_piece(race_table *t, page *of, uint32_t offset) {
     const uint32_t count = COARSE >> t->all->shift, piece = offset / COARSE;
-    if (!of->cells && !(of->cells = take_room(t, t->all->cells * sizeof *of->cells))) return false;
-    for (uint32_t i = 0; i < count; i++) of->cells[piece * count + i] = of->pieces[piece];
+    spare_cells *const spare = t->spare_cells;
+    global_cell *const cells = spare ? (void *)spare : take_room(t, count * sizeof *cells);
+    if (!cells) return false;
+    if (spare) t->spare_cells = spare->next;
+    of->cells[piece] = cells;
+    for (uint32_t i = 0; i < count; i++) {
+        global_cell *cell = &cells[i];
+        *cell = of->pieces[piece];
+        cell->read.who += lane_of_stripe(of->stripes[piece][0], i << t->all->shift);
+        cell->older.who += lane_of_stripe(of->stripes[piece][1], i << t->all->shift);
+    }
     of->split |= 1u << piece;
     return true;
 }
@@ -87,7 +102,7 @@ static global_cell *find_cell(race_table *t, uint64_t address) {
     page *of = find_page(t, address / PAGE_BYTES);
     const uint32_t offset = address % PAGE_BYTES;
     if (!of || (!is_split(of->split, offset) && !split_piece(t, of, offset))) return NULL;
-    return &of->cells[offset >> t->all->shift];
+    return cell_of_page(t->all, of, offset);
 }
 
 /* The cell that an address is in, and the address behind it; NULL likewise. */
@@ -105,10 +120,18 @@ bool emu_global_was_written(const cta *m, uint64_t address) {
     return !cell || cell->write.time; /* without it nobody knows */
 }
 
+/* The cells of a page's pieces are free. */
+static void spare_pieces(race_table *t, const page *of) {
+    for (uint32_t rest = of->split; rest; rest &= rest - 1) {
+        spare_cells *spare = (void *)of->cells[first_lane(rest)];
+        spare->next = t->spare_cells;
+        t->spare_cells = spare;
+    }
+}
+
 static void free_pages(page *each) {
     while (each) {
         page *next = each->next;
-        free(each->cells);
         free(each->covered);
         free(each);
         each = next;
@@ -116,6 +139,11 @@ static void free_pages(page *each) {
 }
 
 static void free_table(race_table *t) {
+    for (const page *each = t->touched; each; each = each->next) spare_pieces(t, each);
+    for (spare_cells *each = t->spare_cells, *next; each; each = next) {
+        next = each->next;
+        free(each);
+    }
     free_pages(t->touched);
     free_pages(t->spare);
     free(t->map.slots);
@@ -190,6 +218,7 @@ void emu_race_table_clear(struct race_table *t) {
     while (t->touched) {
         page *each = t->touched;
         t->touched = each->next;
+        spare_pieces(t, each);
         each->next = t->spare;
         t->spare = each;
     }
@@ -323,16 +352,19 @@ static inline bool same_warp(const access_note *note, uint32_t note_rank, const 
            who_thread(note->who) / LANES == who_thread(own->who) / LANES;
 }
 
-static inline void note_read(global_cell *cell, access_note own, uint32_t rank) {
+/* Returns whether the last read becomes the older one. */
+static inline bool note_read(global_cell *cell, access_note own, uint32_t rank) {
     const bool warp = same_warp(&cell->read, cell->read_rank, &own, rank);
-    if (cell->read.time && !(warp && who_thread(cell->read.who) == who_thread(own.who)) &&
-        (!warp || !cell->older.time || same_warp(&cell->older, cell->older_rank, &own, rank))) {
+    const bool ages = cell->read.time && !(warp && who_thread(cell->read.who) == who_thread(own.who)) &&
+                      (!warp || !cell->older.time || same_warp(&cell->older, cell->older_rank, &own, rank));
+    if (ages) {
         cell->older = cell->read;
         cell->older_rank = cell->read_rank;
     }
     cell->read = own;
     cell->read_rank = (uint8_t)rank;
     cell->history |= DID_READ | (own.who & WHO_ATOMIC ? DID_ASK : DID_LOAD);
+    return ages;
 }
 
 static inline access_note own_note(const cta *m, const warp *w, int lane, unsigned order) {
@@ -341,14 +373,23 @@ static inline access_note own_note(const cta *m, const warp *w, int lane, unsign
     return (access_note){w->clock, pack_who(m, w, lane) | strength, (uint32_t)m->cluster->index};
 }
 
+/* A read of a whole piece that nothing else was done to. False: its cells may differ then, and nothing is noted. */
+static bool read_piece(race_table *t, uint64_t address, access_note own, uint32_t rank, uint8_t stripe) {
+    page *of = find_page(t, address / PAGE_BYTES);
+    if (!of || is_split(of->split, address % PAGE_BYTES)) return false;
+    global_cell *cell = &of->pieces[address % PAGE_BYTES / COARSE];
+    uint8_t *stripes = of->stripes[address % PAGE_BYTES / COARSE];
+    if (cell->read.time && stripes[0] != stripe && same_warp(&cell->read, cell->read_rank, &own, rank)) return false;
+    if (note_read(cell, own, rank)) stripes[1] = stripes[0];
+    stripes[0] = stripe;
+    return true;
+}
+
 /* A read of whole pieces of pages that nothing else was done to: how many of the bytes are such pieces. */
 static uint32_t read_pieces(race_table *t, uint64_t address, uint32_t bytes, access_note own, uint32_t rank) {
     uint32_t read = 0;
-    for (; !(address % COARSE) && bytes - read >= COARSE; read += COARSE, address += COARSE) {
-        page *of = find_page(t, address / PAGE_BYTES);
-        if (!of || is_split(of->split, address % PAGE_BYTES)) break;
-        note_read(&of->pieces[address % PAGE_BYTES / COARSE], own, rank);
-    }
+    while (!(address % COARSE) && bytes - read >= COARSE && read_piece(t, address, own, rank, 0))
+        read += COARSE, address += COARSE;
     return read;
 }
 
@@ -413,6 +454,11 @@ void emu_global_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t
         check_covered(m, w, lane, i << shift, cell, own.who, "reads");
         note_read(cell, own, m->rank);
     }
+}
+
+bool emu_global_piece_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
+    race_table *t = m->cluster->races;
+    return t && read_piece(t, address, own_note(m, w, lane, 0), m->rank, (uint8_t)__builtin_ctz(bytes));
 }
 
 /* Earlier readers. */

@@ -74,12 +74,22 @@ static void add_piece(races *r, grid_page *to, page *from, uint32_t piece) {
     if (!split && !from->pieces[piece].history) return;
     if (split && !is_split(to->split, begin)) {
         if (!to->cells && !(to->cells = take_room(r, r->cells * sizeof *to->cells))) return;
-        for (uint32_t i = 0; i < count; i++) to->cells[piece * count + i] = to->pieces[piece];
+        for (uint32_t i = 0; i < count; i++) {
+            extremes *reads = &to->cells[piece * count + i].reads;
+            to->cells[piece * count + i] = to->pieces[piece];
+            reads->least += lane_of_stripe(to->stripes[piece][0], i << r->shift);
+            reads->greatest += lane_of_stripe(to->stripes[piece][1], i << r->shift);
+        }
         to->split |= 1u << piece;
     }
     for (uint32_t at = begin; at < begin + COARSE; at += bytes_of_cell(r, to->split, at)) {
-        const global_cell *cell = cell_of_page(r, from, at);
-        if (cell->history) add_cell(cell_of_grid(r, to, at), cell);
+        global_cell cell = *cell_of_page(r, from, at);
+        grid_cell *sum = cell_of_grid(r, to, at);
+        const extremes before = sum->reads;
+        if (!split && is_split(to->split, at)) cell.read.who += lane_of_stripe(from->stripes[piece][0], at - begin);
+        if (cell.history) add_cell(sum, &cell);
+        if (sum->reads.least != before.least) to->stripes[piece][0] = from->stripes[piece][0];
+        if (sum->reads.greatest != before.greatest) to->stripes[piece][1] = from->stripes[piece][0];
     }
 }
 

@@ -43,15 +43,16 @@ typedef struct covered_note {
     uint32_t rank;
 } covered_note;
 
-/* A page has a cell for each piece of COARSE bytes, until something else is done than to read the whole piece. */
+/* A page has a cell for each piece of COARSE bytes, until something else is done than to read the whole piece. One
+ * thread reads it, or lanes side by side that read 1 << stripe bytes each: then the note is of the first. */
 enum { COARSE = 128, PIECES = PAGE_BYTES / COARSE };
 typedef struct page {
     uint64_t number;
     struct page *next;
-    global_cell *cells;    /* of the launch; NULL as long as no piece has them */
-    covered_note *covered; /* likewise, of covered atomics */
+    covered_note *covered; /* by cell of the launch, of covered atomics; NULL as long as there is none */
     uint32_t split;        /* pieces, by bit, that have `cells` */
-    global_cell pieces[PIECES];
+    global_cell *cells[PIECES], pieces[PIECES];
+    uint8_t stripes[PIECES][2]; /* of `read` and of `older`; 0: one thread */
 } page;
 
 typedef struct page_map {
@@ -59,13 +60,14 @@ typedef struct page_map {
     size_t mask, count;
 } page_map;
 
-enum { RECENT = 256 };
+enum { RECENT = 1024 };
 /* The cells of a cluster at a time, or of all clusters where they tell each other. */
 typedef struct race_table {
     struct races *all;
     page_map map;
     page *touched, *spare;
     page *recent[RECENT];
+    struct spare_cells *spare_cells; /* of a piece that no longer needs them */
     uint64_t bytes;
 } race_table;
 
@@ -84,9 +86,10 @@ typedef struct grid_cell {
 
 typedef struct grid_page {
     uint64_t number;
-    grid_cell *cells; /* likewise */
-    uint32_t split;
+    grid_cell *cells; /* of the launch; NULL as long as no piece has them */
+    uint32_t split;   /* likewise */
     grid_cell pieces[PIECES];
+    uint8_t stripes[PIECES][2]; /* of the first and of the last read */
 } grid_page;
 
 /* Threads that are known up to a time, by number; shared, and never changed. */
@@ -154,6 +157,11 @@ static inline uint64_t global_cta(const races *r, uint64_t cluster, uint32_t ran
     return cluster * r->cluster_ctas + rank;
 }
 
+/* The note of the lane that read a byte of a piece, as `who`. */
+static inline uint32_t lane_of_stripe(uint8_t stripe, uint32_t offset) {
+    return stripe ? (offset >> stripe) << WHO_THREAD_SHIFT : 0;
+}
+
 static inline bool is_split(uint32_t split, uint32_t offset) {
     return split >> offset / COARSE & 1;
 }
@@ -164,7 +172,8 @@ static inline uint32_t bytes_of_cell(const races *r, uint32_t split, uint32_t of
 }
 
 static inline global_cell *cell_of_page(const races *r, page *of, uint32_t offset) {
-    return is_split(of->split, offset) ? &of->cells[offset >> r->shift] : &of->pieces[offset / COARSE];
+    const uint32_t piece = offset / COARSE;
+    return is_split(of->split, offset) ? &of->cells[piece][offset % COARSE >> r->shift] : &of->pieces[piece];
 }
 
 static inline grid_cell *cell_of_grid(const races *r, grid_page *of, uint32_t offset) {
@@ -192,6 +201,8 @@ void emu_global_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t
 void emu_global_write(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order,
                       const uint8_t *data, const uint8_t *there);
 void emu_global_update(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order, bool asks);
+/* See emu_on_lanes_read(): false where nothing is noted. */
+bool emu_global_piece_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes);
 /* A load with FLAG_CONSTANT: whether this kernel wrote there before. */
 void emu_global_constant_read(cta *m, const warp *w, int lane, const op *o, uint64_t address, uint32_t bytes);
 /* An access by a bulk copy that a thread issues, to contiguous elements. A write lasts until the thread has waited for
@@ -214,6 +225,8 @@ void emu_global_written(const cta *m, uint64_t address, uint32_t bytes);
 /* touch.c: bytes are touched; nothing happens where they were before, or nobody asks. */
 void emu_note_touch(const emu_device *device, uint64_t address, uint64_t bytes, emu_touch how);
 uint32_t emu_global_unwritten(cta *m, uint64_t address, uint32_t bytes);
+/* True if all these bytes of a buffer were written before this launch, or nobody asks. */
+bool emu_global_was_set(const cta *m, uint64_t address, uint32_t bytes);
 void emu_check_update(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes);
 
 /* True if the launch before has written one of these bytes. */

@@ -177,6 +177,12 @@ bool emu_written_by_last(const cta *m, uint64_t address, uint32_t bytes) {
     return false;
 }
 
+bool emu_global_was_set(const cta *m, uint64_t address, uint32_t bytes) {
+    uint64_t offset;
+    const buffer *b = followed(m->device, address, &offset);
+    return !b || (inside(b, offset, bytes) == bytes && has_all(b->written->before, offset, bytes));
+}
+
 uint32_t emu_global_unwritten(cta *m, uint64_t address, uint32_t bytes) {
     uint64_t offset;
     const buffer *b = followed(m->device, address, &offset);

@@ -23,18 +23,22 @@ static void add_source(warp *w, const uint8_t *from, uint32_t bytes) {
 
 void emu_exec_copy_async(cta *m, warp *w, const op *o, uint32_t mask) {
     uint64_t sources[LANES] = {0};
-    uint32_t targets[LANES] = {0};
+    uint32_t targets[LANES] = {0}, takes[LANES], whole = 0, noted = 0;
     async_copy *copies = cta_reserve(m, w->copies, w->copy_count + LANES, &w->copy_capacity, sizeof *copies);
     if (!copies) return;
     w->copies = copies;
     if (!w->copy_count) w->copies_begin = w->copies_end = NULL;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
-        int lane = first_lane(rest);
-        uint32_t taken = o->sources > 2 ? slot32(w, o->r[2])[lane] : o->bytes;
-        if (taken > o->bytes) taken = o->bytes;
+        const int lane = first_lane(rest);
+        takes[lane] = o->sources > 2 ? slot32(w, o->r[2])[lane] : o->bytes;
+        if (takes[lane] >= o->bytes) takes[lane] = o->bytes, whole |= 1u << lane;
+        sources[lane] = emu_lane_address(w, o, 0, lane);
+    }
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        const int lane = first_lane(rest);
+        const uint32_t taken = takes[lane];
         uint64_t base = o->detail ? slot64(w, o->r[1])[lane] : slot32(w, o->r[1])[lane];
         uint64_t target = relative_address(w, base + (uint64_t)(int64_t)o->target);
-        sources[lane] = emu_lane_address(w, o, 0, lane);
         targets[lane] = (uint32_t)target;
         const uint8_t *from = NULL;
         /* with no bytes taken the address may be anything */
@@ -43,7 +47,9 @@ void emu_exec_copy_async(cta *m, warp *w, const op *o, uint32_t mask) {
         else if (taken)
             from = partial_source(m, w, sources[lane], o->bytes, taken, lane);
         if (!emu_translate(m, w, SPACE_SHARED, target, o->bytes, lane, "copies to") || (taken && !from)) continue;
-        if (m->checks) emu_on_copy_issue(m, w, lane, targets[lane], o->bytes, sources[lane], from, taken);
+        if (m->checks && !(noted >> lane & 1)) noted |= emu_on_lanes_read(m, w, lane, whole, sources, o->bytes, o);
+        if (m->checks)
+            emu_on_copy_issue(m, w, lane, targets[lane], o->bytes, sources[lane], from, taken, noted >> lane & 1);
         if (taken) add_source(w, from, taken);
         w->copies[w->copy_count++] = (async_copy){from,           targets[lane], w->commits[lane], w->copy_serial++,
                                                   o->instruction, (uint8_t)lane, o->bytes,         (uint8_t)taken};

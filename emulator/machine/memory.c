@@ -329,9 +329,14 @@ void emu_exec_load(cta *m, warp *w, const op *o, uint32_t mask) {
         }
     }
     if (m->checks && (a.space == SPACE_GLOBAL || a.space == SPACE_CONST || o->space == SPACE_GENERIC)) {
+        uint32_t reads = 0, noted = 0;
+        for (int i = 0; i < LANES; i++)
+            reads |= (uint32_t)(a.bytes[i] && !(own >> i & 1) && is_in_global(o, a.addresses[i])) << i;
         for (int i = 0; i < LANES; i++) {
-            if (a.bytes[i] && !(own >> i & 1) && is_in_global(o, a.addresses[i]))
-                any |= undefined[i] = emu_on_global_read(m, w, i, a.addresses[i], a.size, o);
+            if (!((reads & ~noted) >> i & 1)) continue;
+            const uint32_t together = emu_on_lanes_read(m, w, i, reads, a.addresses, a.size, o);
+            noted |= together;
+            if (!together) any |= undefined[i] = emu_on_global_read(m, w, i, a.addresses[i], a.size, o);
         }
     }
     if (any) note_undefined_loads(m, w, o, &a, undefined);
