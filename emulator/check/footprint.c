@@ -65,7 +65,7 @@ static int by_number(const void *a, const void *b) {
 /* The cell at an offset in a page. */
 static access_run run_of(const races *r, void *of, uint32_t offset) {
     page *own = of;
-    grid_page *merged = of;
+    const grid_page *merged = of;
     const uint32_t split = r->in_turns ? own->split : merged->split;
     access_run run = {.address = *(const uint64_t *)of * PAGE_BYTES + offset, .bytes = bytes_of_cell(r, split, offset)};
     if (r->in_turns) {
@@ -74,10 +74,10 @@ static access_run run_of(const races *r, void *of, uint32_t offset) {
         run.reader = who_instruction(cell->read.who);
         run.writer = who_instruction(cell->write.who);
     } else {
-        const grid_cell *cell = cell_of_grid(r, merged, offset);
-        run.did = cell->history & KINDS;
-        run.reader = emu_grid_instruction(cell->reads.least);
-        run.writer = emu_grid_instruction(cell->writes.least ? cell->writes.least : cell->updates.least);
+        const grid_cell cell = emu_grid_cell(r, merged, offset);
+        run.did = cell.history & KINDS;
+        run.reader = emu_grid_instruction(cell.reads.least);
+        run.writer = emu_grid_instruction(cell.writes.least ? cell.writes.least : cell.updates.least);
     }
     if (!(run.did & DID_READ)) run.reader = 0;
     if (!(run.did & (DID_WRITE | DID_UPDATE))) run.writer = 0;

@@ -186,7 +186,7 @@ void emu_races_free(struct races *r) {
     emu_forget_addresses(r);
     for (size_t i = 0; r->grid.slots && i <= r->grid.mask; i++) {
         grid_page *each = r->grid.slots[i];
-        if (each) free(each->cells);
+        for (uint32_t rest = each ? each->split : 0; rest; rest &= rest - 1) free(each->cells[first_lane(rest)].all);
         free(each);
     }
     free(r->grid.slots);

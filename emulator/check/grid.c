@@ -47,9 +47,22 @@ static void add_cell(grid_cell *to, const global_cell *cell) {
     add(&to->writes, &cell->write, cell->write_rank);
 }
 
+static grid_cell cell_of_single(const single_access *one) {
+    const extremes both = {one->access, one->access};
+    grid_cell cell = {.value = one->value, .narrow = one->history & DID_NARROW, .history = one->history};
+    *(one->history & DID_READ ? &cell.reads : one->history & DID_WRITE ? &cell.writes : &cell.updates) = both;
+    return cell;
+}
+
+grid_cell emu_grid_cell(const races *r, const grid_page *of, uint32_t offset) {
+    const uint32_t piece = offset / COARSE, at = offset % COARSE >> r->shift;
+    if (!is_split(of->split, offset)) return of->pieces[piece];
+    return is_split(of->met, offset) ? of->cells[piece].all[at] : cell_of_single(&of->cells[piece].single[at]);
+}
+
 /* Memory for the cells of the launch; NULL, and it reports that, if there is no more. */
 static void *take_room(races *r, size_t bytes) {
-    void *room = r->grid_bytes + bytes > r->most_bytes ? NULL : malloc(bytes);
+    void *room = r->grid_bytes + bytes > r->most_bytes ? NULL : calloc(1, bytes);
     if (room)
         r->grid_bytes += bytes;
     else
@@ -62,34 +75,80 @@ static grid_page *find_page(races *r, uint64_t number) {
     if (!slot) atomic_store(&r->spent, true);
     if (!slot || *slot) return slot ? *slot : NULL;
     if (!(*slot = take_room(r, sizeof **slot))) return NULL;
-    **slot = (grid_page){.number = number};
+    (*slot)->number = number;
     r->grid.count++;
     return *slot;
 }
 
+/* Room for all accesses to the cells of a piece; false when out of memory. */
+static bool make_cells(races *r, grid_page *of, uint32_t piece) {
+    const uint32_t count = COARSE >> r->shift;
+    grid_cell *all = take_room(r, count * sizeof *all);
+    for (uint32_t i = 0; all && i < count; i++) {
+        const uint32_t offset = i << r->shift;
+        all[i] = emu_grid_cell(r, of, piece * COARSE + offset);
+        if (of->split >> piece & 1) continue;
+        all[i].reads.least += lane_of_stripe(of->stripes[piece][0], offset);
+        all[i].reads.greatest += lane_of_stripe(of->stripes[piece][1], offset);
+    }
+    if (!all) return false;
+    if (of->split >> piece & 1) {
+        free(of->cells[piece].single);
+        r->grid_bytes -= count * sizeof *of->cells[piece].single;
+    }
+    of->cells[piece].all = all;
+    of->split |= 1u << piece;
+    of->met |= 1u << piece;
+    return true;
+}
+
+/* An access to a cell that had none, unless there are two. */
+static bool add_single(single_access *to, const global_cell *cell) {
+    const uint32_t kinds = cell->history & (DID_READ | DID_WRITE | DID_UPDATE), reads = kinds & DID_READ;
+    if (to->access || kinds & (kinds - 1)) return false;
+    *to = (single_access){pack(reads ? &cell->read : &cell->write, reads ? cell->read_rank : cell->write_rank),
+                          kinds & DID_WRITE ? cell->value : 0, cell->history};
+    return true;
+}
+
+/* What a cluster did to a piece as to one. */
+static void add_coarse(grid_page *to, const page *from, uint32_t piece) {
+    grid_cell *sum = &to->pieces[piece];
+    const extremes before = sum->reads;
+    add_cell(sum, &from->pieces[piece]);
+    if (sum->reads.least != before.least) to->stripes[piece][0] = from->stripes[piece][0];
+    if (sum->reads.greatest != before.greatest) to->stripes[piece][1] = from->stripes[piece][0];
+}
+
 /* A piece of a page of a cluster. */
 static void add_piece(races *r, grid_page *to, page *from, uint32_t piece) {
-    const uint32_t begin = piece * COARSE, count = COARSE >> r->shift;
-    const bool split = is_split(from->split, begin);
+    const uint32_t count = COARSE >> r->shift;
+    const bool split = from->split >> piece & 1;
     if (!split && !from->pieces[piece].history) return;
-    if (split && !is_split(to->split, begin)) {
-        if (!to->cells && !(to->cells = take_room(r, r->cells * sizeof *to->cells))) return;
-        for (uint32_t i = 0; i < count; i++) {
-            extremes *reads = &to->cells[piece * count + i].reads;
-            to->cells[piece * count + i] = to->pieces[piece];
-            reads->least += lane_of_stripe(to->stripes[piece][0], i << r->shift);
-            reads->greatest += lane_of_stripe(to->stripes[piece][1], i << r->shift);
-        }
-        to->split |= 1u << piece;
+    if (!split && !(to->split >> piece & 1)) {
+        add_coarse(to, from, piece);
+        return;
     }
-    for (uint32_t at = begin; at < begin + COARSE; at += bytes_of_cell(r, to->split, at)) {
-        global_cell cell = *cell_of_page(r, from, at);
-        grid_cell *sum = cell_of_grid(r, to, at);
-        const extremes before = sum->reads;
-        if (!split && is_split(to->split, at)) cell.read.who += lane_of_stripe(from->stripes[piece][0], at - begin);
-        if (cell.history) add_cell(sum, &cell);
-        if (sum->reads.least != before.least) to->stripes[piece][0] = from->stripes[piece][0];
-        if (sum->reads.greatest != before.greatest) to->stripes[piece][1] = from->stripes[piece][0];
+    if (!(to->split >> piece & 1)) {
+        if (to->pieces[piece].history) {
+            if (!make_cells(r, to, piece)) return;
+        } else {
+            if (!(to->cells[piece].single = take_room(r, count * sizeof *to->cells[piece].single))) return;
+            to->split |= 1u << piece;
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const global_cell *cell = split ? &from->cells[piece][i] : &from->pieces[piece];
+        if (!cell->history) continue;
+        global_cell own;
+        if (!split) {
+            own = *cell;
+            own.read.who += lane_of_stripe(from->stripes[piece][0], i << r->shift);
+            cell = &own;
+        }
+        if (!(to->met >> piece & 1) && add_single(&to->cells[piece].single[i], cell)) continue;
+        if (!(to->met >> piece & 1) && !make_cells(r, to, piece)) return;
+        add_cell(&to->cells[piece].all[i], cell);
     }
 }
 
@@ -172,9 +231,9 @@ void emu_report_grid_races(struct races *r, cta *m) {
     if (count) qsort(map->slots, count, sizeof *map->slots, by_number);
     for (size_t i = 0; i < count; i++) {
         grid_page *each = map->slots[i];
-        for (uint32_t at = 0; at < PAGE_BYTES; at += bytes_of_cell(r, each->split, at)) {
-            const grid_cell *cell = cell_of_grid(r, each, at);
-            if (cell->writes.least || cell->updates.least) check_cell(r, m, each->number * PAGE_BYTES + at, cell);
+        for (uint32_t at = 0; at < PAGE_BYTES && each->met; at += bytes_of_cell(r, each->split, at)) {
+            const grid_cell cell = emu_grid_cell(r, each, at);
+            if (cell.writes.least || cell.updates.least) check_cell(r, m, each->number * PAGE_BYTES + at, &cell);
         }
     }
     for (size_t i = count; map->slots && i <= map->mask; i++) map->slots[i] = NULL;

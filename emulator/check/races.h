@@ -84,10 +84,21 @@ typedef struct grid_cell {
     uint8_t history; /* of all clusters: see cell_history */
 } grid_cell;
 
+/* The only access of all clusters to a cell, as extremes have it; 0: none. history: DID_READ, DID_WRITE or DID_UPDATE,
+ * and more. */
+typedef struct single_access {
+    uint64_t access;
+    uint32_t value;
+    uint8_t history;
+} single_access;
+
 typedef struct grid_page {
     uint64_t number;
-    grid_cell *cells; /* of the launch; NULL as long as no piece has them */
-    uint32_t split;   /* likewise */
+    uint32_t split, met; /* pieces that have cells; met: those where two accesses met in a cell */
+    union {
+        single_access *single;
+        grid_cell *all; /* of those */
+    } cells[PIECES];
     grid_cell pieces[PIECES];
     uint8_t stripes[PIECES][2]; /* of the first and of the last read */
 } grid_page;
@@ -139,7 +150,8 @@ void emu_describe_global(const cta *m, uint64_t address, char *out, size_t bytes
 bool emu_global_was_written(const cta *m, uint64_t address);
 /* global.c: a global address in words, for a caller without a CTA. */
 void emu_describe_global_of(const emu_device *device, uint64_t address, char *out, size_t bytes);
-/* grid.c: the instruction of an access as extremes have it. */
+/* grid.c: the cell of a page, and the instruction of an access as extremes have it. */
+grid_cell emu_grid_cell(const races *r, const grid_page *of, uint32_t offset);
 uint32_t emu_grid_instruction(uint64_t packed);
 /* report.c: a finding in words: its class and instruction, who executed it ("" for nobody), sentences, and the other
  * instruction, without a line for none. Owned. */
@@ -174,10 +186,6 @@ static inline uint32_t bytes_of_cell(const races *r, uint32_t split, uint32_t of
 static inline global_cell *cell_of_page(const races *r, page *of, uint32_t offset) {
     const uint32_t piece = offset / COARSE;
     return is_split(of->split, offset) ? &of->cells[piece][offset % COARSE >> r->shift] : &of->pieces[piece];
-}
-
-static inline grid_cell *cell_of_grid(const races *r, grid_page *of, uint32_t offset) {
-    return is_split(of->split, offset) ? &of->cells[offset >> r->shift] : &of->pieces[offset / COARSE];
 }
 
 static inline races *races_of(const cta *m) {
