@@ -164,17 +164,23 @@ void emu_on_mbarrier_init(cta *m, const warp *w, int lane, mbarrier *bar) {
     bar->fence_stamp = 0;
     if (bar->arriving) memset(bar->arriving, 0, bytes);
     if (bar->completed) memset(bar->completed, 0, bytes);
+    bar->told_by = 0;
     if (shadow->orders) emu_orders_init(m, bar);
 }
 
 void emu_on_mbarrier_arrive(cta *m, const warp *w, int lane, cta *at, mbarrier *bar, bool relaxed) {
     if (m->checks->orders) emu_orders_arrive(m, w, lane, at, bar, relaxed);
-    if (relaxed)
+    if (relaxed) {
         emu_tell_fenced(m, w, lane, at, bar->arriving);
-    else if (at == m)
-        emu_clock_publish(m, w, 1u << lane, bar->arriving);
-    else
+    } else if (at != m) {
         emu_remote_publish(m, w, 1u << lane, at, bar->arriving);
+    } else if (m->checks->clocks && bar->told_by == (uint32_t)w->index + 1 && bar->told_at == w->clock) {
+        bar->arriving[w->index * LANES + lane] = w->clock; /* the rest is there */
+    } else {
+        emu_clock_publish(m, w, 1u << lane, bar->arriving);
+        bar->told_by = w->together ? (uint32_t)w->index + 1 : 0;
+        bar->told_at = w->clock;
+    }
 }
 
 void emu_on_mbarrier_bytes(cta *m, const warp *w, int lane, cta *at, const mbarrier *bar, bool completes) {
@@ -189,6 +195,7 @@ void emu_on_mbarrier_bytes(cta *m, const warp *w, int lane, cta *at, const mbarr
 void emu_on_phase(cta *m, mbarrier *bar) {
     const checks *const shadow = m->checks;
     if (shadow->orders) emu_orders_complete(m, bar);
+    bar->told_by = 0;
     if (!bar->arriving) return;
     uint32_t *done = bar->arriving;
     take_later(done, bar->completed, shadow->clock_width);

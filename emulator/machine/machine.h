@@ -289,6 +289,8 @@ typedef struct mbarrier {
     bool live;
     uint32_t init_thread, init_stamp, fence_stamp; /* of mbarrier.init, and of the first fence of that thread since */
     uint32_t *arriving, *completed;                /* clocks of the current and the last completed phase */
+    uint32_t told_by, told_at; /* 1 + the warp of the last arrival in this phase, which knew the same in all lanes; 0:
+                                  none; and its time */
 } mbarrier;
 
 enum { BARRIERS = 16, MAX_MBARRIERS = 256, COUNTER_FIELDS = 7 };
