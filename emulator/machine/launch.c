@@ -276,6 +276,7 @@ emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_
     atomic_store(&c.first_fault, UINT64_MAX);
     find_communication(&c);
     c.threads = code->cancels ? 1 : host_threads(launch); /* else it would matter who cancels */
+    device->one_thread = c.threads == 1;
     c.only_draws = c.in_turns && only_draws(code, launch, !explorer);
     c.turns = turns_of(&c);
     int count = c.in_turns || c.explorer ? resident_clusters(&c) : worker_count(&c);

@@ -231,6 +231,7 @@ struct emu_device {
     struct texture *textures; /* see texture.c */
     size_t texture_count, texture_capacity;
     atomic_flag wide_atomics;   /* taken while an atomic of 16 bytes is at work */
+    bool one_thread;            /* of the host runs the launch */
     _Atomic uint64_t ctas_done; /* of the launch at work, or of the last */
     bool watches_touches;
     struct emu_footprint *footprint; /* owned: of the last launch, see check/footprint.c; NULL for none */
