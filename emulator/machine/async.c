@@ -51,6 +51,7 @@ void emu_exec_copy_async(cta *m, warp *w, const op *o, uint32_t mask) {
         if (m->checks)
             emu_on_copy_issue(m, w, lane, targets[lane], o->bytes, sources[lane], from, taken, noted >> lane & 1);
         if (taken) add_source(w, from, taken);
+        if (taken) __builtin_prefetch(from);
         w->copies[w->copy_count++] = (async_copy){from,           targets[lane], w->commits[lane], w->copy_serial++,
                                                   o->instruction, (uint8_t)lane, o->bytes,         (uint8_t)taken};
     }

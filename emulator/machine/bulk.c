@@ -379,20 +379,26 @@ static void round_to_tf32(uint8_t *at, uint32_t bytes) {
 /* Copy bytes of a row from or to `global`. NULL: they are outside of the tensor, so shared memory gets the fill value.
  */
 static void move_bytes(const bulk_copy *copy, uint32_t shared, uint32_t bytes, uint8_t *global) {
+    const emu_tensor_info *info = &copy->map.info;
+    const bool stores = copy->is_store, plain = info->packing <= EMU_FOURS && (stores || !info->rounds);
+    while (global && plain && bytes >= CHUNK && !(shared % CHUNK)) { /* of a size that compilers know */
+        uint8_t *here = shared_bytes(copy, swizzled(info, shared));
+        memcpy(stores ? global : here, stores ? here : global, CHUNK);
+        shared += CHUNK, bytes -= CHUNK, global += CHUNK;
+    }
     while (bytes) {
         const uint32_t piece = CHUNK - shared % CHUNK < bytes ? CHUNK - shared % CHUNK : bytes;
-        uint8_t *here = shared_bytes(copy, swizzled(&copy->map.info, shared));
-        const uint32_t dense = tensor_global_bytes(&copy->map.info, piece);
+        uint8_t *here = shared_bytes(copy, swizzled(info, shared));
+        const uint32_t dense = tensor_global_bytes(info, piece);
         if (global && dense < piece) { /* numbers of 4 or 6 bits, and zeros after 16 of them */
-            memcpy(copy->is_store ? global : here, copy->is_store ? here : global, dense);
-            if (!copy->is_store) memset(here + dense, 0, piece - dense);
-        } else if (!global)
-            fill_outside(&copy->map.info, here, piece);
-        else if (piece == CHUNK) /* of a size that compilers know */
-            memcpy(copy->is_store ? global : here, copy->is_store ? here : global, CHUNK);
-        else
-            memcpy(copy->is_store ? global : here, copy->is_store ? here : global, piece);
-        if (global && !copy->is_store && copy->map.info.rounds) round_to_tf32(here, piece);
+            memcpy(stores ? global : here, stores ? here : global, dense);
+            if (!stores) memset(here + dense, 0, piece - dense);
+        } else if (!global) {
+            fill_outside(info, here, piece);
+        } else {
+            memcpy(stores ? global : here, stores ? here : global, piece);
+        }
+        if (global && !stores && info->rounds) round_to_tf32(here, piece);
         shared += piece, bytes -= piece, global += global ? dense : 0;
     }
 }
@@ -410,6 +416,13 @@ static void reduce_bytes(cta *m, const bulk_copy *copy, uint32_t shared, uint32_
     }
 }
 
+/* Rows to come of a box in memory: a host's processor does not guess their distance. */
+static void expect_rows(const emu_tensor_info *info, const uint8_t *row, uint32_t bytes) {
+    enum { ROWS = 8, LINE = 64 };
+    const uintptr_t next = (uintptr_t)row + (uintptr_t)(ROWS * info->strides[0]);
+    for (uint32_t i = 0; info->rank > 1 && i < bytes; i += LINE) __builtin_prefetch((const void *)(next + i));
+}
+
 static void move_row(cta *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *unused) {
     (void)unused;
     const emu_tensor_info *info = &copy->map.info;
@@ -425,6 +438,7 @@ static void move_row(cta *m, const bulk_copy *copy, const int32_t at[5], uint32_
     if (!global ||
         !emu_translate(m, w, SPACE_GLOBAL, address + tensor_global_bytes(info, moved) - 1, 1, copy->lane, verb))
         return;
+    expect_rows(info, global, moved);
     if (copy->reduces)
         reduce_bytes(m, copy, shared + first * size, moved, global);
     else
