@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WHO_BITS = 30, RANK_BITS = 3 };
+enum { WHO_BITS = 30, RANK_BITS = 4 };
+_Static_assert(MAX_CLUSTER <= 1 << RANK_BITS, "a rank has its bits");
 
 static uint64_t pack(const access_note *note, uint32_t rank) {
     return 1 + (((uint64_t)note->cluster << RANK_BITS | rank) << WHO_BITS | (note->who & ((1u << WHO_BITS) - 1)));

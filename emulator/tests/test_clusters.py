@@ -209,7 +209,7 @@ def test_bad_launches_and_code_are_refused(
 
 
 def test_clusters_of_the_entry_are_taken(tmp_path: Path) -> None:
-    """.reqnctapercluster needs no --cluster: each CTA reads the number of the next one."""
+    """.reqnctapercluster needs no --cluster: each CTA reads the next one's number, and what another stored."""
     code = """.shared .align 4 .b32 own;
 .reg .b32 %rank, %size, %a, %x, %i; .reg .b64 %p;
 mov.u32 %rank, %cluster_ctarank; mov.u32 %size, %cluster_nctarank; mov.u32 %i, %ctaid.x;
@@ -221,12 +221,14 @@ ld.shared::cluster.u32 %x, [%a]; ld.param.u64 %p, [out]; mad.wide.u32 %p, %i, 4,
 st.global.u32 [%p], %x;
 barrier.cluster.arrive;
 barrier.cluster.wait;
+xor.b32 %i, %i, 8; ld.param.u64 %p, [out]; mad.wide.u32 %p, %i, 4, %p; ld.global.u32 %x, [%p];
 """
     ptx = tmp_path / "own.ptx"
-    ptx.write_text(entry(code, ".param .u64 out").replace("\n{", "\n.explicitcluster\n.reqnctapercluster 4\n{", 1))
-    assert "clusters of 4 x 1 x 1" in ptxrun(ptx, "--list").stdout
-    done = ptxrun(ptx, "--grid", 8, "--block", 1, "--arg", "out:u32:8", "--print", 0)
-    assert done.returncode == 0 and done.stdout.splitlines()[1].split() == ["0:", *"12305674"], done.stderr
+    ptx.write_text(entry(code, ".param .u64 out").replace("\n{", "\n.explicitcluster\n.reqnctapercluster 16\n{", 1))
+    assert "clusters of 16 x 1 x 1" in ptxrun(ptx, "--list").stdout
+    done = ptxrun(ptx, "--grid", 16, "--block", 1, "--arg", "out:u32:16", "--print", 0)
+    got = [int(word) for line in done.stdout.splitlines()[1:] for word in line.split()[1:]]
+    assert done.returncode == 0 and got == [*range(1, 16), 0], done.stderr
 
 
 # The first CTA waits for a flag in global memory that the second sets.
