@@ -5,7 +5,9 @@
 
 #include <ctype.h>
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct result_name {
     CUresult result;
@@ -133,6 +135,20 @@ static bool is_compiler(const char *library) {
     return false;
 }
 
+/* CUPTI, the profiler, calls itself without end where there is no table, so the program ends at its second call. */
+static bool is_profiler(const char *library) {
+    static _Atomic int asked;
+    if (!strstr(library, "/libcupti")) return false;
+    if (!asked++) return true;
+    driver_say(
+        "%s, NVIDIA's profiler, needs tables of the driver that are documented nowhere (cuGetExportTable). Without "
+        "them it calls itself without end, so the program ends here: run it without the profiler, such as "
+        "torch.profiler without ProfilerActivity.CUDA",
+        library);
+    fflush(NULL);
+    _exit(EXIT_FAILURE);
+}
+
 /* The toolkit's runtime asks for tables that are documented nowhere, at its first call: f8cff951-2146-8b4e-b9e2-
  * fb469e7c0dd9 and 6bd5fb6c-5bf4-e74a-8987-d93912fd9df9 in release 13.2. The user is told which file brings it, and
  * that it ends there. */
@@ -142,7 +158,7 @@ CUresult cuGetExportTable(const void **table, const CUuuid *which) {
     (void)which;
     if (table) *table = NULL;
     const bool is_known = dladdr(__builtin_return_address(0), &caller) && caller.dli_fname;
-    if (is_known && is_compiler(caller.dli_fname)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (is_known && (is_compiler(caller.dli_fname) || is_profiler(caller.dli_fname))) return CUDA_ERROR_NOT_SUPPORTED;
     if (!said++)
         driver_say(
             "%s brings NVIDIA's CUDA runtime, which cannot start here: it asks for tables of the driver that are "
