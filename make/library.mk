@@ -2,7 +2,7 @@
 #
 #     build/vNN/vNN.ptx ─ without source lines, which a library does not need ─► build/vNN/library/library.ptx
 #     build/vNN/sm_90a.cubin ─ strip ─► build/vNN/library/sm_90a.cubin: the same code, a quarter of the bytes
-#     build/vNN/library/library.ptx ─ ptxas ─► build/vNN/library/sm_120.cubin, where the version has none
+#     build/vNN/library/library.ptx ─ ptxas ─► build/vNN/library/sm_120.cubin, for sm_100 and newer
 #     build/vNN/library/library.ptx ─ without comments around asm ─► build/vNN/library/embedded.ptx
 #     all of build/vNN/library/ ─ embed ─► build/vNN/library.code.o
 #     build/vNN/about.h + library/version.c ─ cc ─► build/vNN/library.o
@@ -19,6 +19,8 @@ GPUS := all
 endif
 FOR_USERS := $(ARCHS) $(if $(GPUS),$(filter-out $(ARCHS),100 120))
 library_archs_of = $(if $(filter $(1),$(HOPPER)),90a,$(call since,$(1),$(FOR_USERS)))
+# From sm_100 on, ptxas also writes debug sections in a second form that shares their bytes, so no cubin is stripped.
+stripped = $(filter-out 1%,$(call archs_of,$(1)))
 LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(filter-out library/version.c,$(wildcard library/*.c)))
 
 define code_alone  # $(1) folder, $(2) architecture
@@ -35,8 +37,8 @@ $(2)/library/library.ptx: $(2)/$(1).ptx
 	@$(parts) sed '/^\t\.loc\t/d; /^\t\.section\t/,/^\t}/d' $$< >$$(part); $$(whole)
 $(2)/library/embedded.ptx: $(2)/library/library.ptx make/library.mk
 	@$(parts) sed '/^\t\/\/ [a-z]* inline asm$$$$/d' $$< >$$(part); $$(whole)
-$(foreach a,$(filter $(call archs_of,$(1)),$(call library_archs_of,$(1))),$(eval $(call code_of_version,$(2),$a)))
-$(foreach a,$(filter-out $(call archs_of,$(1)),$(call library_archs_of,$(1))),\
+$(foreach a,$(filter $(call stripped,$(1)),$(call library_archs_of,$(1))),$(eval $(call code_of_version,$(2),$a)))
+$(foreach a,$(filter-out $(call stripped,$(1)),$(call library_archs_of,$(1))),\
 	$(eval $(call code_alone,$(2)/library,$a)))
 $(call embed,$(2)/library.code.o,$(2)/library,embedded.ptx,fl_$(3)_image,$(call library_archs_of,$(1)))
 $(2)/library.code.o: $(BUILD)/flags/library_archs
