@@ -23,8 +23,8 @@ FIELD(bool, serves, "serve", "a length for each sequence, factors of keys, O in 
 
 RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128 || cfg.d_head == 256,
      "must be 64, 128 or 256: there is no fp8 kernel for another head size")
-RULE(n_warps, cfg.n_warps == 8 || cfg.n_warps == 12 || (cfg.n_warps == 4 && cfg.instruction == FP8_MMA_SYNC),
-     "must be 8 or 12, or with fp8_mma_sync 4: wgmma needs two or three warpgroups")
+RULE(n_warps, cfg.n_warps == 8 || cfg.n_warps == (cfg.instruction == FP8_MMA_SYNC ? 4 : 12),
+     "must be 8, or 12 with fp8_wgmma, or 4 with fp8_mma_sync: more than 8 would leave S and O too few registers")
 RULE(B_r, cfg.B_r == 16 * cfg.n_warps, "must be 16 rows for each warp")
 RULE(B_c, cfg.B_c >= 32 && cfg.B_c <= 128 && cfg.B_c % 32 == 0, "must be a multiple of 32 up to 128")
 RULE(stages, cfg.stages >= 2, "must be at least 2: one block is copied while another is read")
@@ -34,6 +34,20 @@ RULE(any_length, !cfg.any_length || !cfg.V_transposed, "must be off with v_trans
 RULE(tickets, !cfg.tickets || cfg.persistent, "must be off without persistent: other CTAs have one Q block")
 RULE(serves, !cfg.serves || cfg.tickets, "must be off without tickets: only kernels/attention/ serves")
 RULE(causal, !cfg.causal || cfg.any_length, "must be off without any_length, which has the mask")
+
+RULE(B_c, cfg.instruction != FP8_MMA_SYNC || cfg.B_c + cfg.d_head <= (cfg.n_warps == 4 ? 320 : 192),
+     "must be with fp8_mma_sync at most 192 - d_head, or 320 - d_head with 4 warps: S and O are in registers")
+RULE(V_transposed, cfg.instruction != FP8_MMA_SYNC || !cfg.V_transposed,
+     "must be off with fp8_mma_sync: the kernel transposes")
+RULE(flush_blocks, cfg.instruction != FP8_MMA_SYNC || cfg.flush_blocks == 1,
+     "must be 1 with fp8_mma_sync: O of each block is added up in fp32")
+RULE(rounded_sums, cfg.instruction != FP8_MMA_SYNC || cfg.rounded_sums,
+     "must be on with fp8_mma_sync: l sums P as it was rounded")
+RULE(causal, cfg.instruction != FP8_MMA_SYNC || cfg.causal, "must be on with fp8_mma_sync: the kernel has the mask")
+RULE(tickets, cfg.instruction != FP8_MMA_SYNC || cfg.tickets,
+     "must be on with fp8_mma_sync: CTAs fetch their Q blocks")
+RULE(grouped_heads, cfg.instruction != FP8_MMA_SYNC || cfg.grouped_heads,
+     "must be on with fp8_mma_sync: heads may share K and V")
 
 HAS(E4M3_INPUTS, true)
 HAS(ANY_LENGTH, cfg.any_length)

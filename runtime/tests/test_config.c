@@ -325,7 +325,8 @@ static void features(void) {
              1u << RAGGED_QUERIES},
         {"(FP16, 128, 128, 128, 8): fp8_wgmma+stages_2+any_length+causal", FAMILY_FP8,
          1u << E4M3_INPUTS | 1u << TENSOR_COPIES | 1u << ANY_LENGTH | 1u << CAUSAL},
-        {"(FP16, 64, 64, 64, 4): fp8_mma_sync+stages_2", FAMILY_FP8, 1u << E4M3_INPUTS},
+        {"(FP16, 64, 64, 64, 4): fp8_mma_sync+stages_2+flush_1+rounded_l+any_length+causal+persistent+tickets+grouped",
+         FAMILY_FP8, GENERAL | 1u << E4M3_INPUTS},
         {CONFIG, FAMILY_BACKWARD, 1u << BACKWARD_PASS | 1u << TENSOR_COPIES | 1u << CAUSAL | 1u << GROUPED_HEADS},
     };
     const unsigned of_kernel = (1u << PERSISTENT) - 1; /* the features after these say how it works */
