@@ -60,12 +60,15 @@ FP8 := $(call versions_in,fp8)
 VERSIONS := $(call versions_in,mma_sync wgmma) $(ATTENTION) $(BACKWARD) $(FP8)
 # A version in kernels/wgmma/ has one cubin, for sm_90a, where ARCHS has 90 or 90a. One in kernels/mma_sync/ has a cubin
 # for each of ARCHS. LEFT_OUT: the versions that have none.
-HOPPER := $(call versions_in,wgmma) $(filter-out %mma_sync,$(ATTENTION)) $(filter-out b01 b02 b03,$(BACKWARD)) $(FP8)
-LEFT_OUT := $(if $(filter 90 90a,$(ARCHS)),,$(HOPPER))
+GEFORCE := $(filter %mma_scaled,$(ATTENTION))# for sm_120a, where ARCHS has 120 or, as by default, 90
+HOPPER := $(call versions_in,wgmma) $(filter-out %mma_sync $(GEFORCE),$(ATTENTION)) \
+	$(filter-out b01 b02 b03,$(BACKWARD)) $(FP8)
+LEFT_OUT := $(if $(filter 90 90a,$(ARCHS)),,$(HOPPER)) $(if $(filter 90 90a 120 120a,$(ARCHS)),,$(GEFORCE))
+only_arch = $(if $(filter $(1),$(HOPPER)),90a)$(if $(filter $(1),$(GEFORCE)),120a)# empty for versions of many GPUs
 # Those that multiply e4m3 by mma.sync are for 8.9 and newer: where others have a cubin for 8.0, they have one for 8.9.
 ADA := attention.fp8_mma_sync
 since = $(if $(filter $(1),$(ADA)),$(sort $(patsubst 8%,89,$(2))),$(2))# since,VERSION,ARCHITECTURES
-archs_of = $(if $(filter $(1),$(HOPPER)),90a,$(call since,$(1),$(ARCHS)))
+archs_of = $(or $(call only_arch,$(1)),$(call since,$(1),$(ARCHS)))
 CHOSEN := $(or $(VER),$(filter-out $(LEFT_OUT),$(VERSIONS)))
 
 # --- Words that rules use. --------------------------------------------------------------------------------------------

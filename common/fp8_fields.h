@@ -1,5 +1,5 @@
-/* fp8_fields.h - the fields of an fp8_config, the configuration of kernels/fp8/ and of fp8.cu and fp8_mma_sync.cu in
- * kernels/attention/. common/config_fields.h describes the columns. */
+/* fp8_fields.h - the fields of an fp8_config, the configuration of kernels/fp8/ and of fp8.cu, fp8_mma_sync.cu and
+ * fp8_mma_scaled.cu in kernels/attention/. common/config_fields.h describes the columns. */
 #include "common/fields_begin.h"
 
 /* clang-format off */
@@ -20,6 +20,7 @@ FIELD(bool, persistent, "persistent", "one CTA per multiprocessor takes one Q bl
 FIELD(bool, tickets, "tickets", "CTAs draw their Q blocks from a counter, the longest first")
 FIELD(bool, grouped_heads, "grouped", "heads may share K and V, and each head has descale factors of its own")
 FIELD(bool, serves, "serve", "a length for each sequence, factors of keys, O in e4m3 too: takes serving_args")
+FIELD(bool, block_scaled, "scaled", "mma.sync of sm_120a that scales blocks, here by 1: faster than without scales")
 
 RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128 || cfg.d_head == 256,
      "must be 64, 128 or 256: there is no fp8 kernel for another head size")
@@ -48,6 +49,8 @@ RULE(tickets, cfg.instruction != FP8_MMA_SYNC || cfg.tickets,
      "must be on with fp8_mma_sync: CTAs fetch their Q blocks")
 RULE(grouped_heads, cfg.instruction != FP8_MMA_SYNC || cfg.grouped_heads,
      "must be on with fp8_mma_sync: heads may share K and V")
+RULE(block_scaled, cfg.instruction == FP8_MMA_SYNC || !cfg.block_scaled,
+     "must be off with fp8_wgmma: only mma.sync has scales of blocks")
 
 HAS(E4M3_INPUTS, true)
 HAS(ANY_LENGTH, cfg.any_length)

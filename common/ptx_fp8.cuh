@@ -79,6 +79,16 @@ __device__ __forceinline__ void mma_m16n8k32_e4m3(float (&d)[4], const uint32_t 
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/* The same product by the instruction of sm_120a that scales each row of a and column of b by a power of two, here by
+ * 2^0: the exponent 127 of ue8m0, in byte 0 of every lane's word (9.7.14.3). */
+__device__ __forceinline__ void mma_m16n8k32_e4m3_scaled_by_1(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                                              uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}, %10, {0, 0}, %10, {0, 0};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(127));
+}
+
 /* ---- e4m3 (9.7.9.22 cvt) ---- */
 
 /* Four floats to as many bytes, the first in the lowest, rounded to nearest even; what is too large becomes 448. */

@@ -104,7 +104,7 @@ typedef enum fl_bias { FL_BIAS_BYTES = 1, FL_BIAS_DTYPE = 2, FL_BIAS_FLOAT = 3 }
 /* Accumulation for e4m3 Q, K and V (docs/general-attention.md). With FL_SUMS_FAST attention/fp8 accumulates in the
  * tensor cores, which truncate to 13 fraction bits: if V has a nonzero mean, O is 5 % too small at 4096 keys and 18 %
  * at 16384. FL_SUMS_ACCURATE adds partial results in float: 0.4 % at any length, in 1.1 to 1.2 times the time.
- * attention/fp8_mma_sync, for GPUs other than Hopper, always does. */
+ * attention/fp8_mma_sync and attention/fp8_mma_scaled, for GPUs other than Hopper, always do. */
 typedef enum fl_sums { FL_SUMS_FAST = 0, FL_SUMS_ACCURATE = 1 } fl_sums;
 
 /* The handle that fl_open() returns. Any thread may use it. */

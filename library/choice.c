@@ -439,10 +439,10 @@ static int rank_of(const struct ranking *row, const struct embedded *version, co
 }
 
 /* True for versions that the emulator tries after the others: those for one architecture take more time there, and
- * those for all GPUs come first only on GPUs where nothing else serves or multiplies e4m3. */
+ * those for other GPUs than Hopper come first only on GPUs where nothing else serves or multiplies e4m3. */
 static bool is_late(const struct embedded *version, const struct call *call) {
-    return serving_asked(&call->problem) || is_fp8(version) ? !version->code.exact
-                                                            : version->code.exact || shares_keys(version);
+    if (is_fp8(version)) return !config_has(&version->own[0], TENSOR_COPIES);
+    return serving_asked(&call->problem) ? !version->code.exact : version->code.exact || shares_keys(version);
 }
 
 /* The versions in the order of a ranking, on the emulator with late ones at the end. */

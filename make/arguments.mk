@@ -76,9 +76,12 @@ $(if $(wrong),$(error ARCHS: '$(wrong)': must be a number from 80 on; \
 $(if $(strip $(ARCHS)),,$(error ARCHS: must not be empty; write for example ARCHS="80 90"))
 
 $(foreach v,$(sort $(filter $(LEFT_OUT),$(VER) $(A) $(B) $(MAKECMDGOALS))),$(error \
-	$v: needs sm_90a, because it uses wgmma; add 90 to ARCHS="$(ARCHS)"))
-$(if $(and $(LEFT_OUT),$(filter 0,$(MAKELEVEL))),$(if $(VER)$(filter v% b0%,$(MAKECMDGOALS)),,$(info \
-	make: ARCHS="$(ARCHS)" leaves out these versions, which need sm_90a: $(LEFT_OUT))))
+	$v: needs sm_$(call only_arch,$v), because it uses $(if \
+	$(filter $v,$(GEFORCE)),mma.sync with block_scale; add 120,wgmma; add 90) to ARCHS="$(ARCHS)"))
+left_out = $(foreach one,$(firstword $(filter $(2),$(LEFT_OUT))),$(info \
+	make: ARCHS="$(ARCHS)" leaves out these versions, which need sm_$(1): $(filter $(2),$(LEFT_OUT))))
+$(if $(filter 0,$(MAKELEVEL)),$(if $(VER)$(filter v% b0%,$(MAKECMDGOALS)),,$(call \
+	left_out,90a,$(HOPPER))$(call left_out,120a,$(GEFORCE))))
 
 # What needs a GPU says so where there is none, unless LAUNCH runs it elsewhere or make only prints (-n).
 ON_GPU := $(firstword $(filter bench gpu-check,$(MAKECMDGOALS)))

@@ -18,7 +18,7 @@ ifneq ($(filter wheel,$(MAKECMDGOALS)),)
 GPUS := all
 endif
 FOR_USERS := $(ARCHS) $(if $(GPUS),$(filter-out $(ARCHS),100 120))
-library_archs_of = $(if $(filter $(1),$(HOPPER)),90a,$(call since,$(1),$(FOR_USERS)))
+library_archs_of = $(or $(call only_arch,$(1)),$(call since,$(1),$(FOR_USERS)))
 # From sm_100 on, ptxas also writes debug sections in a second form that shares their bytes, so no cubin is stripped.
 stripped = $(filter-out 1%,$(call archs_of,$(1)))
 LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(filter-out library/version.c,$(wildcard library/*.c)))

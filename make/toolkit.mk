@@ -21,7 +21,7 @@ export LAUNCH KERNELS
 ALL_NVCCFLAGS = -std=c++20 -O3 --use_fast_math -lineinfo -ptx -I. -frandom-seed=$(notdir $<) \
 	$(if $(DUMP),-DFA_DEBUG) $(NVCCFLAGS)
 # The PTX of a version is for the least architecture that it runs on.
-compute = -arch=compute_$(if $(filter $(1),$(HOPPER)),90a,$(call since,$(1),80))
+compute = -arch=compute_$(or $(call only_arch,$(1)),$(call since,$(1),80))
 ALL_PTXASFLAGS = -O3 -v --generate-line-info -warn-spills -warn-lmem-usage
 
 $(eval $(call stamp,$(BUILD)/flags/nvcc,$$(NVCC) $$(ALL_NVCCFLAGS)))

@@ -2,7 +2,7 @@
 #
 #     kernels/*/v07_*.cu ─ instances ─► build/v07/instances.cuh, about.h
 #     kernels/mma_sync/v07_*.cu + instances.cuh ─ nvcc ─► build/v07/v07.ptx
-#     v07.ptx ─ ptxas ─► build/v07/sm_80.cubin + logs/ptxas/v07.sm_80.log, once for each architecture of the version
+#     v07.ptx ─ ptxas ─► build/v07/sm_80.cubin + logs/ptxas/v07.sm_80.log, for each architecture
 #     v07.ptx + cubins ─ embed ─► build/v07/code.o
 #     about.h ─ cc ─► build/v07/about.o
 #     code.o + about.o + build/{harness,runtime,emulator}/… ─ cc ─► bin/v07
@@ -68,7 +68,7 @@ $(1): runtime/code.S $(2)/$(3) $(5:%=$(2)/sm_%.cubin) $(BUILD)/flags/archs $(BUI
 		-DARCHS=$$$$(echo $(5) | tr ' ' ,) -Wa,-I$(2) -o $$(part) $$<; $$(whole)
 endef
 
-device_of = $(BUILD)/device/$(if $(filter $(1),$(HOPPER)),90a/)code.o
+device_of = $(BUILD)/device/$(addsuffix /,$(call only_arch,$(1)))code.o
 
 # The stamp set.vNN changes when bin/vNN is to hold another set of instances.
 # make starts jobs in the order of the list: nvcc among the objects, once it has the instances, and ptxas at the end.
@@ -107,7 +107,7 @@ version_of = $(firstword $(subst _, ,$(notdir $(1))))
 $(foreach s,$(SOURCES),$(eval $(call version,$(call version_of,$s),$s,$(call folder,$(call version_of,$s)))))
 $(foreach v,$(ATTENTION),$(eval $(call version,$v,kernels/$(subst .,/,$v).cu,$(call folder,$v))))
 
-# The helper kernels of the harness: clock stamps, peak of the tensor cores. Versions for sm_90a have some of their own.
+# The helper kernels of the harness: clock stamps, peak of the tensor cores. Versions for one GPU have their own.
 define device  # $(1) folder, $(2) architecture of the PTX, $(3) those of the cubins
 $(1)/device.ptx: harness/device/device.cu $(BUILD)/flags/nvcc | $(COMPILER)
 	@mkdir -p $(1)
@@ -116,8 +116,8 @@ $(foreach a,$(3),$(eval $(call ptxas,$(1),device.ptx,$a,$(1)/sm_$a.log)))
 $(call embed,$(1)/code.o,$(1),device.ptx,fl_device_image,$(3))
 endef
 $(eval $(call device,$(BUILD)/device,80,$(ARCHS)))
-$(eval $(call device,$(BUILD)/device/90a,90a,90a))
--include $(wildcard $(BUILD)/device/*.d $(BUILD)/device/90a/*.d)
+$(foreach a,90a 120a,$(eval $(call device,$(BUILD)/device/$a,$a,$a)))
+-include $(wildcard $(BUILD)/device/*.d $(BUILD)/device/*/*.d)
 
 # Microbenchmarks of wgmma and of single instructions: programs of their own, for sm_90a alone; no version needs them.
 $(BUILD)/peak/microbenchmark.o: harness/device/microbenchmark.c $(BUILD)/toolkit.h $(BUILD)/flags/cc

@@ -35,9 +35,10 @@ const struct code_image *gpu_code_find(const struct gpu_code *code, const struct
     const struct code_image *image = image_for_gpu(code->images, code->count, target->major, target->minor);
     if (image) return image;
     if (code->exact) {
-        fail(failure, STATUS_CANNOT_RUN,
-             "%s was built for %s and needs an H100 or H200 (compute capability 9.0), but %s has %d.%d%s",
-             code->version, code->exact, target->name, target->major, target->minor, code->instead);
+        const bool hopper = !strcmp(code->exact, "sm_90a");
+        fail(failure, STATUS_CANNOT_RUN, "%s was built for %s and needs %s (compute capability %s), but %s has %d.%d%s",
+             code->version, code->exact, hopper ? "an H100 or H200" : "an RTX 50 or RTX PRO", hopper ? "9.0" : "12.0",
+             target->name, target->major, target->minor, code->instead);
         return NULL;
     }
     image_kinds(code->images, code->count, kinds, sizeof kinds);

@@ -23,7 +23,7 @@ struct gpu_code {
     uint64_t count;
     const char *version; /* "v07" */
     const char *arch;    /* "sm_80", the least architecture */
-    const char *exact;   /* "sm_90a", where that architecture is the only one; else NULL */
+    const char *exact;   /* "sm_90a" or "sm_120a", where that architecture is the only one; else NULL */
     const char *toolkit; /* "13.5.37" */
     const char *holder;  /* "this executable" */
     const char *goal;    /* "v07": what `make ARCHS="80 90" GOAL` builds it again */

@@ -241,6 +241,8 @@ class KernelConfig:
         """The file of kernels/attention/ that an instance is of."""
         if self.family.name == "decode" and self.cp_async:
             return "decode_mma_sync"
+        if self.block_scaled:
+            return "fp8_mma_scaled"
         of_instruction = self.family.name == "attention" or self.instruction == Instruction.FP8_MMA_SYNC
         return self.instruction.name.lower() if of_instruction else self.family.name
 

@@ -101,11 +101,12 @@ class Version:
         return self.header.arch.endswith("a")
 
     def archs(self, chosen: Iterable[str]) -> list[str]:
-        """The architectures that `make` builds this version for where `chosen` are asked for: sm_90a for sm_90, and
-        instead of older ones than that of the header that one."""
+        """The architectures that `make` builds this version for where `chosen` are asked for: sm_90a for sm_90, sm_120a
+        also for sm_90, and instead of older ones than that of the header that one."""
         own = self.header.arch
         if self.one_arch:
-            return [own] if {own, own.removesuffix("a")} & {*chosen} else []
+            also = ("sm_90", "sm_90a") if own == "sm_120a" else ()
+            return [own] if {own, own.removesuffix("a"), *also} & {*chosen} else []
         return list(dict.fromkeys(max(own, arch, key=_number) for arch in chosen))
 
     def body(self) -> list[str]:

@@ -69,7 +69,7 @@ class Outcome:
     @property
     def needs_another_gpu(self) -> bool:
         """True if there is a GPU that the version has no machine code for, as it is for another architecture alone."""
-        return self.status == CANNOT_RUN and " was built for sm_90a" in self.stderr
+        return self.status == CANNOT_RUN and " was built for sm_" in self.stderr
 
     @property
     def records(self) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ KERNELS = FORWARD | {name: load_backward(ROOT)[name] for name in GRADIENTS}
 FP8, BACKWARD = load_fp8(ROOT), {name: one for name, one in load_backward(ROOT).items() if name not in GRADIENTS}
 HOPPER_GRADIENTS, MMA_GRADIENTS = GRADIENTS
 MMA_SYNC, WGMMA, DECODE = (f"attention/{name}" for name in ("mma_sync", "wgmma", "decode"))
-FP8_KERNEL, FP8_MMA = (f"attention/{name}" for name in ("fp8", "fp8_mma_sync"))
+FP8_KERNEL, FP8_MMA, FP8_SCALED = (f"attention/{name}" for name in ("fp8", "fp8_mma_sync", "fp8_mma_scaled"))
 CP_ASYNC = "attention/decode_mma_sync"
 
 
@@ -116,7 +116,10 @@ SERVED = {
         f"{RAGGED} --heads 2 --kv-heads 1 --lse --config {config_of(FP8_KERNEL, *words)}"
         for words in (("FP16,128", "serve"), ("FP16,64", "flush", "serve"), ("FP16,256", "serve"))
     ],
-    FP8_MMA: [f"{RAGGED} --heads 2 --lse --config {config_of(FP8_MMA, f'FP16,{d}', 'serve')}" for d in (64, 128, 256)],
+    **{
+        name: [f"{RAGGED} --heads 2 --lse --config {config_of(name, f'FP16,{d}', 'serve')}" for d in (64, 128, 256)]
+        for name in (FP8_MMA, FP8_SCALED)
+    },
     HOPPER_GRADIENTS: [
         f"{RAGGED} --heads 1 --config {config_of(HOPPER_GRADIENTS, *words)}"
         for words in (("FP16,128", "serve"), ("FP16,64", "order", "serve"), ("FP16,256", "serve"))
@@ -344,7 +347,7 @@ for name in (WGMMA, MMA_SYNC):
     RANDOM[name].append(served_by_attention(name))
 for name in (DECODE, CP_ASYNC):
     RANDOM[name].append(served_by_decode(name))
-for name in (FP8_KERNEL, FP8_MMA):
+for name in (FP8_KERNEL, FP8_MMA, FP8_SCALED):
     RANDOM[name].append(served_by(name))
 for name in GRADIENTS:
     RANDOM[name].append(gradients_by(name))

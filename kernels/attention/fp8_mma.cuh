@@ -1,4 +1,4 @@
-/* fp8_mma.cuh - attention of e4m3 by mma.sync: the code of attention/fp8_mma_sync.
+/* fp8_mma.cuh - attention of e4m3 by mma.sync: the code of attention/fp8_mma_sync and attention/fp8_mma_scaled.
  *
  *     #include "kernels/attention/fp8_mma.cuh"    after check_config<cfg>(), which rejects what the kernel lacks
  *
@@ -126,6 +126,15 @@ struct copier {
 
 /* ---- a computing warp: 16 queries of each Q block ---- */
 
+/* d += a b, of 16 rows, 32 products each, and 8 columns. */
+template <fp8_config cfg>
+__device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    if constexpr (cfg.block_scaled)
+        mma_m16n8k32_e4m3_scaled_by_1(d, a, b0, b1);
+    else
+        mma_m16n8k32_e4m3(d, a, b0, b1);
+}
+
 /* S of the warp's rows: 16 keys and 32 columns at a time. */
 template <fp8_config cfg>
 __device__ __forceinline__ void compute_S(scores<cfg> &S, uint32_t Q, uint32_t K, int first_row) {
@@ -138,8 +147,8 @@ __device__ __forceinline__ void compute_S(scores<cfg> &S, uint32_t Q, uint32_t K
         for (int keys = 0; keys < cfg.B_c / 16; keys++) {
             uint32_t b[4]; /* the two halves of the columns of keys 0-7, then of keys 8-15 */
             ldmatrix_x4(b, K + chunk_of<cfg, cfg.B_c>(16 * keys + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
-            mma_m16n8k32_e4m3(S[2 * keys], a, b[0], b[1]);
-            mma_m16n8k32_e4m3(S[2 * keys + 1], a, b[2], b[3]);
+            multiply<cfg>(S[2 * keys], a, b[0], b[1]);
+            multiply<cfg>(S[2 * keys + 1], a, b[2], b[3]);
         }
     }
 }
@@ -164,7 +173,7 @@ __device__ __forceinline__ void add_O(sums_of_V<cfg> &O, const weights<cfg> &P, 
             uint32_t b0[4], b1[4];
             load_V<cfg>(b0, V, 2 * k, columns);
             load_V<cfg>(b1, V, 2 * k + 1, columns);
-            for (int i = 0; i < 4; i++) mma_m16n8k32_e4m3(of_block[i], P[k], b0[i], b1[i]);
+            for (int i = 0; i < 4; i++) multiply<cfg>(of_block[i], P[k], b0[i], b1[i]);
         }
         for (int i = 0; i < 4; i++)
             for (int element = 0; element < 4; element++) O[4 * columns + i][element] += of_block[i][element];

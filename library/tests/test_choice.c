@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { VERSIONS = 5, KB = 1024, STATIC_BYTES = 16 * KB };
+enum { VERSIONS = 6, KB = 1024, STATIC_BYTES = 16 * KB };
 
 /* v37 requires contiguous tensors of one shape, attention/mma_sync has a large and a small config, and attention/wgmma
  * requires sm_90a. */
@@ -32,7 +32,7 @@ struct made_up {
     struct fl_library library;
     struct embedded versions[VERSIONS];
     struct version abouts[VERSIONS];
-    struct instance instances[VERSIONS][4];
+    struct instance instances[VERSIONS][5];
 };
 
 static struct kernel_config parse(const char *text) {
@@ -111,7 +111,8 @@ static struct call call_of(const char *version) {
 
 static const struct gpu_target H200 = {"H200", "", 9, 0, 227 * KB}, A100 = {"A100", "", 8, 0, 163 * KB},
                                SMALLEST = {"small", "", 8, 6, 48 * KB}, NEWER = {"newer", "", 10, 0, 227 * KB},
-                               L4 = {"L4", "", 8, 9, 99 * KB}, RTX_5090 = {"RTX 5090", "", 12, 0, 99 * KB};
+                               L4 = {"L4", "", 8, 9, 99 * KB}, RTX_5090 = {"RTX 5090", "", 12, 0, 99 * KB},
+                               GB10 = {"GB10", "", 12, 1, 99 * KB};
 
 static void chosen(const struct made_up *made, const struct call *call, const struct gpu_target *target,
                    const char *version, const char *symbol, const char *what) {
@@ -312,21 +313,26 @@ static void few_rows(void) {
     chosen(&made, &many, &H200, "attention/decode", decode, "many rows, where there is no other");
 }
 
-/* The kernels of e4m3: one for Hopper, one for 8.9 and newer. */
+/* The kernels of e4m3: one for Hopper, one for 12.0, and one for 8.9 and newer. */
 static void products_of_e4m3(void) {
-    static const char HOPPERS[] = "(FP16, 128, 192, 96, 12): fp8_wgmma+stages_2+any_length",
-                      OTHERS[] = "(FP16, 128, 128, 64, 8): fp8_mma_sync+stages_4+flush_1+any_length";
+#define OF_MMA                                                                                                         \
+    "(FP16, 128, 128, 64, 8): fp8_mma_sync+stages_4+flush_1+rounded_l+any_length+causal+persistent+tickets+grouped"
+    static const char HOPPERS[] = "(FP16, 128, 192, 96, 12): fp8_wgmma+stages_2+any_length", OTHERS[] = OF_MMA,
+                      SCALED[] = OF_MMA "+scaled";
     struct call call = call_of(NULL);
     struct made_up made;
     make(&made);
-    struct code_image images[] = {made.sm_80[0], made.sm_80[0]};
-    images[0].kind = "sm_89", images[1].kind = "sm_120";
+    struct code_image images[] = {made.sm_80[0], made.sm_80[0], made.sm_80[0]};
+    images[0].kind = "sm_89", images[1].kind = "sm_120", images[2].kind = "sm_120a";
     add(&made, "attention/fp8_mma_sync", OTHERS, NULL, NULL);
     add(&made, "attention/fp8", HOPPERS, NULL, "sm_90a");
-    made.versions[3].code.images = images, made.versions[3].code.arch = "sm_89";
+    add(&made, "attention/fp8_mma_scaled", SCALED, NULL, "sm_120a");
+    made.versions[3].code.images = images, made.versions[3].code.arch = "sm_89",
+    made.versions[5].code.images = images + 2;
     call.problem.q_dtype = call.problem.kv_dtype = FL_E4M3;
     chosen(&made, &call, &L4, "attention/fp8_mma_sync", OTHERS, "an L4");
-    chosen(&made, &call, &RTX_5090, "attention/fp8_mma_sync", OTHERS, "an RTX 5090");
+    chosen(&made, &call, &RTX_5090, "attention/fp8_mma_scaled", SCALED, "an RTX 5090");
+    chosen(&made, &call, &GB10, "attention/fp8_mma_sync", OTHERS, "a GB10");
     chosen(&made, &call, &H200, "attention/fp8", HOPPERS, "an H200");
     chosen(&made, &call, NULL, "attention/fp8", HOPPERS, "the emulator");
     refused(&made, &call, &A100, FL_UNAVAILABLE,
@@ -345,41 +351,19 @@ static void gradients_by(const struct made_up *made, const char *version, bool i
        target ? target->name : "emulator", symbol, status ? failure.text : "");
 }
 
-/* An H200 has a kernel of its own; any other GPU takes the first form of the other kernel that fits. */
+/* An H200 has a kernel of its own; any other GPU takes the first form of the other kernel that fits. Deterministic
+ * gradients have instances of their own, on other GPUs only with the flag serve; the workspace that is asked for fits
+ * either call. */
 static void gradients(void) {
-    static const char HOPPERS[] = "(FP16, 128, 128, 128, 8): backward_wgmma+dq_sums+stages_2+tensor+causal+any_length",
-                      FORMS[3][100] = {"(FP16, 128, 128, 128, 8): backward_mma_sync+dq_sums+stages_2+causal+any_length",
-                                       "(FP16, 128, 128, 128, 8): backward_mma_sync+dq_sums+causal+any_length",
-                                       "(FP16, 128, 64, 64, 4): backward_mma_sync+dq_sums+stages_2+causal+any_length"};
-    static const struct gpu_target whole = {"whole", "", 8, 0, 227 * KB};
-    struct made_up made;
-    make(&made);
-    add(&made, "attention/backward", HOPPERS, NULL, "sm_90a");
-    add(&made, "attention/backward_mma_sync", FORMS[0], NULL, NULL);
-    made.library.backward = &made.versions[3], made.library.backward_count = 2, made.library.count = 3;
-    for (int i = 0; i < 3; i++) made.instances[4][i] = (struct instance){.config = parse(FORMS[i]), .symbol = FORMS[i]};
-    made.versions[4].table.count = 3;
-    gradients_by(&made, NULL, false, &H200, HOPPERS);
-    gradients_by(&made, NULL, false, NULL, HOPPERS);
-    gradients_by(&made, NULL, false, &whole, FORMS[0]);
-    gradients_by(&made, NULL, false, &A100, FORMS[1]);
-    gradients_by(&made, NULL, false, &L4, FORMS[2]);
-    gradients_by(&made, "attention/backward_mma_sync", false, &H200, FORMS[0]);
-    struct choice choice;
-    struct failure failure;
-    const struct call call = call_of(NULL);
-    ok(gradients_choose(&made.library, &call, false, &SMALLEST, &choice, &failure) == FL_UNAVAILABLE, "48 KB");
-    says(failure.text, "needs 99232 bytes of shared memory per CTA, 0 of them static: small has 49152", "the least");
-}
-
-/* Deterministic gradients have instances of their own, on GPUs other than Hopper only with the flag serve; the
- * workspace that is asked for fits either call. */
-static void gradients_in_order(void) {
     static const char
         ANY[] = "(FP16, 128, 128, 128, 8): backward_wgmma+dq_sums+stages_2+tensor+causal+any_length",
         ORDERED[] = "(FP16, 128, 64, 128, 16): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+any_length",
-        FORMS[2][110] = {"(FP16, 128, 128, 128, 8): backward_mma_sync+dq_sums+in_order+causal+any_length+serve",
+        FORMS[5][110] = {"(FP16, 128, 128, 128, 8): backward_mma_sync+dq_sums+stages_2+causal+any_length",
+                         "(FP16, 128, 128, 128, 8): backward_mma_sync+dq_sums+causal+any_length",
+                         "(FP16, 128, 64, 64, 4): backward_mma_sync+dq_sums+stages_2+causal+any_length",
+                         "(FP16, 128, 128, 128, 8): backward_mma_sync+dq_sums+in_order+causal+any_length+serve",
                          "(FP16, 128, 64, 64, 4): backward_mma_sync+dq_sums+in_order+stages_2+causal+any_length+serve"};
+    static const struct gpu_target whole = {"whole", "", 8, 0, 227 * KB};
     const struct call call = call_of(NULL);
     struct made_up made;
     struct choice choice;
@@ -390,12 +374,20 @@ static void gradients_in_order(void) {
     made.library.backward = &made.versions[3], made.library.backward_count = 2, made.library.count = 3;
     made.instances[3][1] = (struct instance){.config = parse(ORDERED), .symbol = ORDERED};
     made.versions[3].table.count = 2;
-    for (int i = 0; i < 2; i++) made.instances[4][i] = (struct instance){.config = parse(FORMS[i]), .symbol = FORMS[i]};
-    made.versions[4].table.count = 2;
+    for (int i = 0; i < 5; i++) made.instances[4][i] = (struct instance){.config = parse(FORMS[i]), .symbol = FORMS[i]};
+    made.versions[4].table.count = 5;
+    gradients_by(&made, NULL, false, &H200, ANY);
+    gradients_by(&made, NULL, false, NULL, ANY);
+    gradients_by(&made, NULL, false, &whole, FORMS[0]);
+    gradients_by(&made, NULL, false, &A100, FORMS[1]);
+    gradients_by(&made, NULL, false, &L4, FORMS[2]);
+    gradients_by(&made, "attention/backward_mma_sync", false, &H200, FORMS[0]);
     gradients_by(&made, NULL, true, &H200, ORDERED);
-    gradients_by(&made, NULL, true, &A100, FORMS[0]);
-    gradients_by(&made, NULL, true, &L4, FORMS[1]);
+    gradients_by(&made, NULL, true, &A100, FORMS[3]);
+    gradients_by(&made, NULL, true, &L4, FORMS[4]);
     ok(gradients_choose(&made.library, &call, true, &SMALLEST, &choice, &failure) == FL_UNAVAILABLE, "48 KB");
+    ok(gradients_choose(&made.library, &call, false, &SMALLEST, &choice, &failure) == FL_UNAVAILABLE, "48 KB");
+    says(failure.text, "needs 99232 bytes of shared memory per CTA, 0 of them static: small has 49152", "the least");
     const fl_status status = gradients_query(&made.library, &call, &H200, &choice, &failure);
     const int64_t least = gradients_workspace_bytes(&made.instances[3][1].config, &call);
     ok(!status && !strcmp(choice.instance->symbol, ANY) && choice.workspace_bytes >= least && least > 0 &&
@@ -416,6 +408,5 @@ int main(void) {
     few_rows();
     products_of_e4m3();
     gradients();
-    gradients_in_order();
     return tap_done();
 }

@@ -611,12 +611,13 @@ static void other_gpus(void) {
         {"cc=86,smem=101376", "attention/wgmma", -1, 128, FL_UNAVAILABLE, "attention/wgmma was built for", 100, 100, 0},
         {"devices=3,old=2", NULL, -1, 128, FL_OK, "(FP16, 128", 100, 100, 0}, /* the first that has code */
         {"devices=3,old=2", NULL, 1, 128, FL_UNAVAILABLE, "has compute capability 7.5", 100, 100, 0},
+        {"cc=120", NULL, -1, 128, FL_UNAVAILABLE, "build with: make ARCHS=\"80 90 120\" lib", 100, 100, 0},
         {"cc=80", NULL, -1, 128, FL_OK, "for the nearest measured problem on compute capability 9.0", 100, 100, 0},
     };
     with_driver("no_device", FL_GPU, FL_UNAVAILABLE, "no GPU");
     with_driver("hidden", FL_AUTO, FL_OK, "no GPU it may use");
     with_driver("cc=75", FL_GPU, FL_UNAVAILABLE, "has compute capability 7.5; the kernels need at least 8.0");
-    with_driver("cc=120", FL_GPU, FL_UNAVAILABLE, "build with: make ARCHS=\"80 90 120\" lib");
+    with_driver("cc=100", FL_GPU, FL_UNAVAILABLE, "build with: make ARCHS=\"80 90 100\" lib");
     with_driver("cc=110", FL_AUTO, FL_OK, "compute capability");
     with_driver("broken", FL_AUTO, FL_ERROR, "cuInit: CUDA_ERROR_UNKNOWN");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -261,16 +261,17 @@ static void all_e4m3_instances(fl_library *library) {
     struct attention attention;
     fl_support support = {.size = sizeof support};
     attention_new(&attention, problem_of(1, 3, 5, 64));
-    for (size_t n = 0; n < 2 * sizeof cases / sizeof *cases; n++) {
-        const size_t i = n / 2;
-        const char *const kernel = n % 2 ? "attention/fp8_mma_sync" : "attention/fp8";
+    for (size_t n = 0; n < 3 * sizeof cases / sizeof *cases; n++) {
+        const size_t i = n / 3;
+        const char *const kernel =
+            (const char *[]){"attention/fp8", "attention/fp8_mma_sync", "attention/fp8_mma_scaled"}[n % 3];
         fl_problem asked = attention.asked;
-        asked.version = n % 2 ? kernel : NULL;
+        asked.version = n % 3 ? kernel : NULL;
         asked.kv_dtype = asked.q_dtype = FL_E4M3, asked.arrays = cases[i].arrays;
         asked.scale_keys = cases[i].scale_keys, asked.o_dtype = cases[i].o_dtype;
         asked.dtype = cases[i].dtype, asked.d_head = cases[i].d_head, asked.sums = cases[i].sums;
         asked.q = asked.k = asked.v = asked.o = (fl_strides){0};
-        const bool accurate = n % 2 || cases[i].sums == FL_SUMS_ACCURATE,
+        const bool accurate = n % 3 || cases[i].sums == FL_SUMS_ACCURATE,
                    serves = asked.scale_keys || asked.o_dtype || asked.arrays == FL_SEQLENS_K;
         ok(!fl_query(library, &asked, &support) && !strcmp(support.kernel, kernel) &&
                strstr(support.config, cases[i].begins) == support.config &&

@@ -187,6 +187,7 @@ def test_every_version_that_is_embedded() -> None:
         right(flashladder.attention(*arrays(case), causal=version.causal, version=version.name), case)
 
 
+TEST_OF_E4M3 = ROOT / "python/tests/test_e4m3.py"
 PROGRAM = """import ml_dtypes, numpy as np, flashladder as fl
 q = np.ones((1, 3, 1, 256), np.float16)
 print(fl.backend().name, fl.attention(q, q, q).min(), fl.supports(q, q, q).config)
@@ -198,7 +199,7 @@ except Exception as error: print(error)"""
     ("arch", "words", "said"),
     [
         ("sm_86", ["-c", PROGRAM], r"gpu 1.0 \(FP16, 256, 64, 16, 4\).* needs at least 8.9, for mma.sync of e4m3"),
-        ("sm_89", ["-m", "pytest", "-n0", ROOT / "python/tests/test_e4m3.py"], " passed in "),
+        *((arch, ["-m", "pytest", "-n0", TEST_OF_E4M3], " passed in ") for arch in ("sm_89", "sm_120a")),
     ],
 )
 @pytest.mark.skipif(not (ROOT / "bin/emulated-gpu").exists(), reason="bin/emulated-gpu is not built: make libcuda")

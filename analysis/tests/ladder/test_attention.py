@@ -58,6 +58,7 @@ def test_a_kernel_is_found_by_its_name_and_by_that_of_its_files() -> None:
     assert list(load_chosen(root(), "v01 attention.wgmma")) == ["v01", "attention/wgmma"]
     assert not KERNELS.keys() & load_all(root()).keys()
     assert not any(kernel.header.parent for kernel in KERNELS.values())
+    assert KERNELS["attention/fp8_mma_scaled"].archs(["sm_80", "sm_90"]) == ["sm_120a"]
     with pytest.raises(AnalysisError, match="no version 'attention/none'"):
         load(root(), "attention/none")
 

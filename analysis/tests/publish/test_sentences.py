@@ -71,7 +71,7 @@ def test_predict_states_the_errors_of_other_kernels() -> None:
     largest = f"{percent(errors[worst])}, for {worst.version} at {worst.shape.seq} keys"
     assert f"mean error is {percent(mean_error(errors.values()))} and its largest {largest}" in text
     assert f"Over {len(errors)} launches" in text
-    missing = {f"attention/{name}" for name in ("decode", "decode_mma_sync", "fp8_mma_sync")}
+    missing = {f"attention/{name}" for name in ("decode", "decode_mma_sync", "fp8_mma_scaled", "fp8_mma_sync")}
     assert {name for name in load_attention(root()) if name not in known} == missing
     assert "attention/decode is not modeled" in text
     by_kernel: dict[str, list[float]] = {}
