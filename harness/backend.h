@@ -72,6 +72,8 @@ struct backend_ops {
      * any set_problem. */
     enum status (*check_launch)(const struct backend *backend, const struct problem *problem,
                                 const struct instance *instance, struct failure *failure);
+    /* GPU: true if a CTA may have the shared memory that an instance needs. */
+    bool (*fits)(const struct backend *backend, const struct instance *instance);
     /* Take the problem: allocate the tensors and copy the inputs, which are borrowed until the next call. */
     enum status (*set_problem)(struct backend *backend, const struct inputs *inputs, struct failure *failure);
     /* GPU: copy inputs of the same problem whose values have changed. */

@@ -419,6 +419,14 @@ static enum status find_small(struct gpu *gpu, const struct instance *instance, 
     return STATUS_OK;
 }
 
+static bool gpu_fits(const struct backend *backend, const struct instance *instance) {
+    struct failure ignored;
+    const struct gpu_code code = code_of(fl_images, fl_image_count);
+    const struct gpu_target target = target_of((const struct gpu *)backend);
+    const struct code_image *const image = gpu_code_find(&code, &target, &ignored);
+    return image && !gpu_smem_check(&code, image, &target, instance, &ignored);
+}
+
 static enum status gpu_set_instance(struct backend *backend, const struct instance *instance, struct kernel_code *code,
                                     struct failure *failure) {
     struct gpu *gpu = (struct gpu *)backend;
@@ -760,6 +768,7 @@ static enum status gpu_peak(struct backend *backend, enum dtype dtype, double *t
 static const struct backend_ops GPU_OPS = {
     .name = "gpu",
     .close = gpu_close,
+    .fits = gpu_fits,
     .set_problem = gpu_set_problem,
     .renew_inputs = gpu_renew_inputs,
     .set_instance = gpu_set_instance,

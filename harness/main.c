@@ -125,6 +125,35 @@ static enum status open_backend(struct session *session) {
     return STATUS_OK;
 }
 
+/* The first instance like this one that fits the GPU; itself where there is none. */
+static const struct instance *fitting(const struct session *session, const struct instance *one) {
+    const unsigned kind = (1u << PERSISTENT) - 1; /* the features after these say how a kernel works */
+    for (size_t i = 0; i < session->table.count; i++) {
+        const struct instance *const other = &session->table.instances[i];
+        const struct family *const family = &FAMILIES[one->config.family];
+        if (other->config.dtype == one->config.dtype && other->config.d_head == one->config.d_head &&
+            !((family->features(&other->config) ^ family->features(&one->config)) & kind) &&
+            session->backend->ops->fits(session->backend, other))
+            return other;
+    }
+    return one;
+}
+
+/* On a GPU with too little shared memory for the version's own instance, another one computes the same. Of all
+ * instances, those that do not fit are left out, unless none fits. */
+static void choose_fitting(struct session *session) {
+    const struct options *const options = &session->options;
+    const bool all = options->n_configs == 1 && !strcmp(options->configs[0], "all");
+    size_t kept = 0;
+    if (!session->backend->ops->fits || about_peer() || (options->n_configs && !all)) return;
+    for (size_t i = 0; i < session->n_chosen; i++) {
+        const struct instance *const one = session->chosen[i];
+        const bool fits = session->backend->ops->fits(session->backend, one);
+        if (fits || !all) session->chosen[kept++] = fits ? one : fitting(session, one);
+    }
+    if (kept) session->n_chosen = kept;
+}
+
 /* Options that only the other back end acts on are errors, not ignored. */
 static enum status check_options(struct session *session) {
     const struct options *options = &session->options;
@@ -572,7 +601,9 @@ static enum status run(struct session *session, int argc, char **argv) {
     if (options->info) return report_info(&session->table, failure);
     if (options->list) return report_list(&session->table, failure);
     if ((status = choose_instances(session))) return status;
-    if ((status = open_backend(session)) || (status = check_options(session))) return status;
+    if ((status = open_backend(session))) return status;
+    choose_fitting(session);
+    if ((status = check_options(session))) return status;
     if ((status = for_each_problem(session, check_one))) return status;
     if ((status = report_open(&session->report, options, argc, argv, failure))) return status;
     print_device(session);
