@@ -42,10 +42,12 @@ const struct code_image *gpu_code_find(const struct gpu_code *code, const struct
         return NULL;
     }
     image_kinds(code->images, code->count, kinds, sizeof kinds);
+    const char *const name = strchr(code->goal, '/'); /* make calls attention/wgmma attention.wgmma */
     fail(failure, STATUS_CANNOT_RUN,
          "%s: no machine code for compute capability %d.%d in %s, which contains %s; build with: make ARCHS=\"80 90 "
-         "%d%d\" %s",
-         target->name, target->major, target->minor, code->holder, kinds, target->major, target->minor, code->goal);
+         "%d%d\" %.*s%s%s",
+         target->name, target->major, target->minor, code->holder, kinds, target->major, target->minor,
+         (int)strcspn(code->goal, "/"), code->goal, name ? "." : "", name ? name + 1 : "");
     return NULL;
 }
 

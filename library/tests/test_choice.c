@@ -68,7 +68,7 @@ static void add(struct made_up *made, const char *version, const char *own, cons
                                            .arch = exact ? exact : "sm_80",
                                            .exact = exact,
                                            .holder = "this library",
-                                           .goal = "lib",
+                                           .goal = version,
                                            .instead = ""}};
     embedded->own[0] = parse(own);
 }
@@ -173,7 +173,7 @@ static void reasons(const struct made_up *made) {
     struct call call = call_of(NULL);
     call.problem.causal = 1;
     refused(made, &call, &SMALLEST, FL_UNAVAILABLE, "of them static: small has 49152");
-    refused(made, &call, &NEWER, FL_UNAVAILABLE, "newer: no machine code for compute capability 10.0 in this library");
+    refused(made, &call, &NEWER, FL_UNAVAILABLE, "sm_90; build with: make ARCHS=\"80 90 100\" attention.mma_sync");
     call.problem.d_head = call.problem.d_head_v = 80;
     refused(made, &call, &H200, FL_UNSUPPORTED, "d_head 80: the kernels of this library support 128");
     call = call_of("v37"), call.scaled = true, call.problem.scale = 0.5f;
