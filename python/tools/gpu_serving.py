@@ -96,7 +96,7 @@ class Energy:
 def compiled_read() -> Any:
     folder = Path(tempfile.mkdtemp())
     (folder / "read.cu").write_text(READ)
-    command = ["nvcc", "-O3", "-arch=sm_90a", "-shared", "-Xcompiler", "-fPIC", "-o", "libread.so", "read.cu"]
+    command = ["nvcc", "-O3", "-arch=native", "-shared", "-Xcompiler", "-fPIC", "-o", "libread.so", "read.cu"]
     subprocess.run(command, cwd=folder, check=True)
     return ctypes.CDLL(str(folder / "libread.so"))
 
@@ -468,7 +468,7 @@ def group_varlen(bench: Bench) -> None:
         offsets = torch.tensor([sum(RAGGED[:i]) for i in range(9)], device=GPU, dtype=torch.int32)
         parts = [tuple(normal(16384, heads, d_head) for _ in range(3)) for _ in range(4)]
         most = max(RAGGED)
-        ours = lambda i: flashladder.attention_varlen(*parts[i], offsets, offsets, most, most, causal=True)  # noqa: E731, B023
+        ours = lambda i: flashladder.attention_varlen(*parts[i], offsets, offsets, most, most, causal=True)
         begin, end = sum(RAGGED[:2]), sum(RAGGED[:3])
         close(
             "varlen",
@@ -480,7 +480,7 @@ def group_varlen(bench: Bench) -> None:
 
             def fa2(i: int) -> Any:
                 return torch.ops.aten._flash_attention_forward(
-                    *parts[i], offsets, offsets, most, most, 0.0, True, False  # noqa: B023
+                    *parts[i], offsets, offsets, most, most, 0.0, True, False
                 )  # fmt: skip
 
             subjects["FlashAttention-2"] = fa2
@@ -496,7 +496,7 @@ def group_varlen(bench: Bench) -> None:
             energy=d_head == 128,
         )
         one = [tuple(a.view(8, 2048, heads, d_head) for a in part) for part in parts]
-        subjects = {"flashladder": lambda i: flashladder.attention(*one[i], causal=True, version="attention/wgmma")}  # noqa: B023
+        subjects = {"flashladder": lambda i: flashladder.attention(*one[i], causal=True, version="attention/wgmma")}
         if bench.fa3 and d_head == 128:
             subjects["FlashAttention-3"] = fa3_prefill(bench, 1, one, 8, 2048, None, 0)
         bench.run(f"8 x 2048, causal, d_head {d_head}", ("TFLOP/s", flops * pairs([2048] * 8)), subjects, 4)
@@ -506,12 +506,12 @@ def group_window(bench: Bench) -> None:
     for heads, d_head in ((16, 128), (32, 64), (8, 256)):
         for left in (1023, 4095):
             parts = [tuple(normal(1, 16384, heads, d_head) for _ in range(3)) for _ in range(4)]
-            ours = lambda i: flashladder.attention(*parts[i], causal=True, window=(left, 0))  # noqa: E731, B023
+            ours = lambda i: flashladder.attention(*parts[i], causal=True, window=(left, 0))
             subjects: dict[str, Launch] = {"flashladder": ours}
 
             def fa2(i: int) -> Any:
                 return torch.ops.aten._flash_attention_forward(
-                    *parts[i], None, None, 16384, 16384, 0.0, True, False, window_size_left=left, window_size_right=0  # noqa: B023
+                    *parts[i], None, None, 16384, 16384, 0.0, True, False, window_size_left=left, window_size_right=0
                 )  # fmt: skip
 
             if d_head < 256:
@@ -528,7 +528,7 @@ def group_window(bench: Bench) -> None:
                 4,
                 energy=left == 1023 and d_head == 128,
             )
-        subjects = {"flashladder": lambda i: flashladder.attention(*parts[i], causal=True)}  # noqa: B023
+        subjects = {"flashladder": lambda i: flashladder.attention(*parts[i], causal=True)}
         if bench.fa3 and d_head == 128:
             subjects["FlashAttention-3"] = fa3_prefill(bench, 1, parts, 1, 16384, None, 0)
         bench.run(f"16384, causal, d_head {d_head}", ("TFLOP/s", flops * pairs([16384])), subjects, 4)
@@ -541,7 +541,7 @@ def group_causal(bench: Bench) -> None:
     """One length. FlashAttention-3 is wanted to take 1.07 times as long."""
     for seq in (512, 1024, 2048, 4096, 8192, 16384):
         parts = [tuple(normal(16384 // seq, seq, 16, 128) for _ in range(3)) for _ in range(4)]
-        subjects: dict[str, Launch] = {"flashladder": lambda i: flashladder.attention(*parts[i], causal=True)}  # noqa: B023
+        subjects: dict[str, Launch] = {"flashladder": lambda i: flashladder.attention(*parts[i], causal=True)}
         if bench.fa3:
             subjects["FlashAttention-3"] = fa3_prefill(bench, 1, parts, 16384 // seq, seq, None, 0)
         flops = 4 * 2048 * pairs([seq]) * (16384 // seq)
@@ -559,9 +559,9 @@ def group_causes(bench: Bench) -> None:
         offsets = torch.arange(0, 16384 + seq, seq, device=GPU, dtype=torch.int32)
         rows = [tuple(part.flatten(0, 1) for part in of_one) for of_one in parts]
         subjects: dict[str, Launch] = {
-            "flashladder": lambda i: flashladder.attention(*parts[i], causal=True, version="attention/wgmma"),  # noqa: B023
-            "by offsets": lambda i: flashladder.attention_varlen(*rows[i], offsets, offsets, seq, seq, causal=True),  # noqa: B023
-            "a window of everything": lambda i: flashladder.attention(*parts[i], causal=True, window=(seq - 1, 0)),  # noqa: B023
+            "flashladder": lambda i: flashladder.attention(*parts[i], causal=True, version="attention/wgmma"),
+            "by offsets": lambda i: flashladder.attention_varlen(*rows[i], offsets, offsets, seq, seq, causal=True),
+            "a window of everything": lambda i: flashladder.attention(*parts[i], causal=True, window=(seq - 1, 0)),
         }
         flops = 4 * 2048 * pairs([seq]) * (16384 // seq)
         bench.run(f"{16384 // seq} x {seq}, causal, served", ("TFLOP/s", flops), subjects, 4)
@@ -604,7 +604,7 @@ class Mixed:
     ) -> None:
         self.rows, self.keys, self.page, self.heads, self.kv_heads = rows, keys, page, heads, kv_heads
         self.pairs = sum(q * (q + 1) // 2 + q * (k - q) for q, k in zip(rows, keys, strict=True))
-        starts = lambda n: torch.tensor([sum(n[:i]) for i in range(len(n) + 1)], device=GPU, dtype=torch.int32)  # noqa: E731
+        starts = lambda n: torch.tensor([sum(n[:i]) for i in range(len(n) + 1)], device=GPU, dtype=torch.int32)
         self.cu_q, self.cu_k, self.used = starts(rows), starts(keys), torch.tensor(keys, device=GPU, dtype=torch.int32)
         pages = [-(-n // page) for n in keys]
         order = torch.randperm(sum(pages))
@@ -691,8 +691,8 @@ def wrong_of(case: Case) -> str:
     """Describe the errors in the results of a problem: of a long one three sequences and two heads are looked at."""
     torch.manual_seed(case.work)
     dtype, d, kv_heads = getattr(torch, case.dtype), case.d_head, case.kv_heads
-    ints = lambda values: torch.tensor(values, device=GPU, dtype=torch.int32)  # noqa: E731
-    starts = lambda n: ints([sum(n[:i]) for i in range(len(n) + 1)])  # noqa: E731
+    ints = lambda values: torch.tensor(values, device=GPU, dtype=torch.int32)
+    starts = lambda n: ints([sum(n[:i]) for i in range(len(n) + 1)])
     q = torch.randn(sum(case.rows), case.heads, d, device=GPU, dtype=dtype)
     k, v = (torch.randn(sum(case.keys), kv_heads, d, device=GPU, dtype=dtype) for _ in "kv")
     options, batch = case.options | {"return_lse": True}, len(case.rows)
@@ -862,7 +862,7 @@ class Random:
     def call(self, only: int | None = None) -> tuple[list[Any], list[Any]]:
         """O and log-sum-exp of each sequence, or of one sequence alone."""
         chosen = range(len(self.q)) if only is None else [only]
-        ints = lambda values: torch.tensor(values, device=GPU, dtype=torch.int32)  # noqa: E731
+        ints = lambda values: torch.tensor(values, device=GPU, dtype=torch.int32)
         if not self.cached:
             starts = [ints([sum(n[:i]) for i in range(len(n) + 1)]) for n in (self.rows, self.keys)]
             q, k, v = (

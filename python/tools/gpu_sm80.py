@@ -27,9 +27,7 @@ import flashladder
 from flashladder import _autograd, _functions, _launch
 
 GPU = torch.device("cuda:0")
-MMA_SYNC, DECODE, CP_ASYNC, FP8 = (
-    f"attention/{name}" for name in ("mma_sync", "decode", "decode_mma_sync", "fp8_mma_sync")
-)
+MMA_SYNC, DECODE, CP_ASYNC = (f"attention/{name}" for name in ("mma_sync", "decode", "decode_mma_sync"))
 GRADIENTS = "attention/backward_mma_sync"
 SIZES = {128: 16, 64: 32}  # heads by d_head
 BATCHES: dict[str, Sequence[int]] = {
@@ -241,19 +239,33 @@ def attend_e4m3(version: str, *tensors_of_bytes: Any, **more: Any) -> Any:
         _functions.options_of_e4m3 = options
 
 
-def e4m3(bench: Bench) -> None:
-    def in_bytes(*all_tensors: Any) -> list[Any]:
-        return [one.to(torch.float8_e4m3fn) for one in all_tensors]
+def in_bytes(*all_tensors: Any) -> list[Any]:
+    return [one.to(torch.float8_e4m3fn) for one in all_tensors]
 
+
+def kernels_of_e4m3() -> dict[str, str]:
+    """The versions by mma.sync that the library has code of for this GPU, by their short names."""
+    found, given = {}, in_bytes(*tensors(1, 8, 1, 64, count=3))
+    for name in ("fp8_mma_sync", "fp8_mma_scaled"):
+        try:
+            attend_e4m3(f"attention/{name}", *given)
+            found[name] = f"attention/{name}"
+        except RuntimeError as error:
+            print(error, file=sys.stderr)
+    return found
+
+
+def e4m3(bench: Bench) -> None:
+    kernels = kernels_of_e4m3()
     for d, heads in (SIZES | {256: 8}).items():
         for rows, keys, KV_heads in ((1, 1, 1), (128, 128, 4), (300, 517, 2), (1000, 1000, 1), (517, 300, 2)):
             for causal in (False, True):
                 q, k, v = in_bytes(*tensors(2, rows, 4, d, count=1), *tensors(2, keys, KV_heads, d, count=2))
-                found = attend_e4m3(FP8, q, k, v, causal=causal)
                 twins = [attend(*(one[b].double() for one in (q, k, v)), _autograd.Asked(causal), None) for b in (0, 1)]
                 expected = torch.stack(twins).nan_to_num(0)  # rows without keys
-                case, error = f"exact d{d} {rows}x{keys} {KV_heads=} {causal=}", relative_error(found, expected)
-                bench.note_error(case, "fp8_mma_sync", error, 0.05)
+                for name, version in kernels.items():
+                    error = relative_error(attend_e4m3(version, q, k, v, causal=causal), expected)
+                    bench.note_error(f"exact d{d} {rows}x{keys} {KV_heads=} {causal=}", name, error, 0.05)
         for seq in (1024, 4096, 16384):
             for causal in (False, True):
                 q, k, v = tensors(TOKENS // seq, seq, heads, d)
@@ -263,8 +275,11 @@ def e4m3(bench: Bench) -> None:
                     "mma_sync": lambda q=q, k=k, v=v, causal=causal: flashladder.attention(
                         q, k, v, causal=causal, version=MMA_SYNC
                     ),
-                    "fp8_mma_sync": lambda given=given, causal=causal: attend_e4m3(FP8, *given, causal=causal),
                 }
+                for name, version in kernels.items():
+                    subjects[name] = lambda given=given, causal=causal, version=version: attend_e4m3(
+                        version, *given, causal=causal
+                    )
                 flops = 4e-6 * TOKENS * heads * seq * d * (0.5 if causal else 1)
                 bench.compare(f"e4m3 d{d} {TOKENS // seq}x{seq} {causal=}", ("TFLOP/s", flops), subjects, equal=False)
 
