@@ -244,13 +244,13 @@ def in_bytes(*all_tensors: Any) -> list[Any]:
 
 
 def kernels_of_e4m3() -> dict[str, str]:
-    """The versions by mma.sync that the library has code of for this GPU, by their short names."""
+    """The versions by mma.sync that the library has, with code for this GPU, by their short names."""
     found, given = {}, in_bytes(*tensors(1, 8, 1, 64, count=3))
     for name in ("fp8_mma_sync", "fp8_mma_scaled"):
         try:
             attend_e4m3(f"attention/{name}", *given)
             found[name] = f"attention/{name}"
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             print(error, file=sys.stderr)
     return found
 
