@@ -56,6 +56,10 @@ class NoGpu(AnalysisError):
     """There is no GPU here; commands that need one end with status 77."""
 
 
+class AnotherGpu(AnalysisError):
+    """The version runs on other GPUs only; a check of all versions continues with the others."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """One finished run. `status` is TIMED_OUT when it was stopped at its time limit."""
@@ -68,8 +72,9 @@ class Outcome:
 
     @property
     def needs_another_gpu(self) -> bool:
-        """True if there is a GPU that the version has no machine code for, as it is for another architecture alone."""
-        return self.status == CANNOT_RUN and " was built for sm_" in self.stderr
+        """True if there is a GPU: the version is for another architecture, or needs more shared memory."""
+        reasons = (" was built for sm_", " bytes of shared memory per CTA")
+        return self.status == CANNOT_RUN and any(reason in self.stderr for reason in reasons)
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -230,12 +235,13 @@ def run_command(argv: Sequence[str], timeout: float) -> Outcome:
 
 
 def checked(outcome: Outcome, allowed: Sequence[int] = (RIGHT,)) -> Outcome:
-    """The outcome when its status is allowed; NoGpu for 77 where there is none; AnalysisError otherwise."""
+    """The outcome when its status is allowed; for 77 NoGpu, or AnotherGpu; AnalysisError otherwise."""
     if outcome.status in allowed:
         return outcome
     if outcome.status == CANNOT_RUN and not outcome.needs_another_gpu:
         raise NoGpu(f"{outcome.argv[0]}: {outcome.problem()}")
-    raise AnalysisError(f"{shlex.join(outcome.argv)}: {outcome.problem()}")
+    kind = AnotherGpu if outcome.needs_another_gpu else AnalysisError
+    raise kind(f"{shlex.join(outcome.argv)}: {outcome.problem()}")
 
 
 def numbers(text: str, name: str) -> list[int]:

@@ -418,6 +418,20 @@ def own_config(version: str) -> tuple[str, KernelConfig]:
     return record.device, parse_config(record.config)
 
 
+def _probed(versions: Sequence[str]) -> dict[str, tuple[str, KernelConfig]]:
+    """own_config() of each version that runs here; the others are named. AnotherGpu if none does."""
+    probed, lacking = {}, []
+    for version in versions:
+        try:
+            probed[version] = own_config(version)
+        except executables.AnotherGpu as error:
+            lacking.append(error)
+            print(f"left out: {error}", file=sys.stderr)
+    if not probed:
+        raise lacking[0]
+    return probed
+
+
 def add_gpu_check_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--versions", metavar="LIST", help="versions, separated by commas or spaces (all that are built)"
@@ -439,7 +453,8 @@ def run_gpu_check(args: argparse.Namespace) -> int:
     if unknown := [name for name in groups if name not in GROUPS]:
         raise AnalysisError(f"--groups {unknown[0]!r}: there are {', '.join(GROUPS)}")
     try:
-        probed = {version: own_config(version) for version in versions}
+        probed = _probed(versions)
+        versions = list(probed)
         device = probed[versions[0]][0]
         checks = plan(versions, {name: config for name, (_, config) in probed.items()}, args.quick, groups)
         results, left_out = run_checks(checks, args.budget, args.jobs, args.quiet)
