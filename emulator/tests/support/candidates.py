@@ -274,7 +274,7 @@ def lines_refused_by_ptxas(path: Path) -> dict[int, str]:
 
 def refused_by_ptxas(instructions: Sequence[str], arch: str, folder: Path) -> dict[str, str]:
     """The messages of ptxas for rejected instructions."""
-    head = f".version 9.0\n.target {arch}\n.address_size 64\n.visible .entry test()\n{{\n{REGISTERS}\n"
+    head = f".version 9.2\n.target {arch}\n.address_size 64\n.visible .entry test()\n{{\n{REGISTERS}\n"
     path = folder / f"{arch}.ptx"
     path.write_text(head + "\n".join(instructions) + "\nret;\n}\n")
     first = head.count("\n") + 1
