@@ -152,17 +152,20 @@ static struct verdict judge(const struct inputs *inputs, const struct output *ou
     return verdict;
 }
 
+static bool make_backward(struct problem *problem, double most_flop, struct inputs *inputs, struct output *output) {
+    struct failure failure;
+    problem->d_head = 64;
+    problem->backward = true;
+    return ok(!inputs_generate(inputs, problem, &failure) && !backward_inputs_generate(inputs, most_flop, &failure) &&
+                  !output_new(output, problem, &failure),
+              "inputs");
+}
+
 static void what_passes(void) {
     struct problem problem = square(1, 2, 48, FP16, DIST_NORMAL, 5);
     struct inputs inputs;
     struct output output;
-    struct failure failure;
-    problem.d_head = 64;
-    problem.backward = true;
-    if (!ok(!inputs_generate(&inputs, &problem, &failure) && !backward_inputs_generate(&inputs, INFINITY, &failure) &&
-                !output_new(&output, &problem, &failure),
-            "inputs"))
-        return;
+    if (!make_backward(&problem, INFINITY, &inputs, &output)) return;
     fill_exact(&inputs, &output);
     struct verdict verdict = judge(&inputs, &output);
     ok(verdict.pass && verdict.rows == 2 * 2 * 48 && verdict.elements == 3 * 2 * 48 * 64, "exact gradients pass: %s",
@@ -196,14 +199,8 @@ static void some_heads(void) {
     struct problem problem = square(2, 2, 40, FP16, DIST_NORMAL, 6);
     struct inputs inputs;
     struct output output;
-    struct failure failure;
-    problem.d_head = 64;
-    problem.backward = true;
     const double of_pair = 4.0 * 40 * 40 * 64;
-    if (!ok(!inputs_generate(&inputs, &problem, &failure) &&
-                !backward_inputs_generate(&inputs, 2.5 * of_pair, &failure) && !output_new(&output, &problem, &failure),
-            "inputs"))
-        return;
+    if (!make_backward(&problem, 2.5 * of_pair, &inputs, &output)) return;
     ok(inputs.exact_pairs == 2 && backward_exact_pair(&inputs, 0) == 0 && backward_exact_pair(&inputs, 1) == 2,
        "the first head of both samples");
     fill_exact(&inputs, &output); /* of the first sample */

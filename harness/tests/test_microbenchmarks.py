@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_up_gpu import ROOT, made_up, run
@@ -44,11 +45,15 @@ def peak(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return link(tmp_path_factory.mktemp("peak"), "peak")
 
 
-def test_the_record_is_what_bounds_read(driver: str, peak: Path) -> None:
-    done = run(program=peak, **made_up(driver, "left"))
+def record_of(program: Path, driver: str) -> Any:
+    done = run(program=program, **made_up(driver, "left"))
     assert done.returncode == 0
     assert done.stderr == "left: 0 contexts, 0 modules, 0 streams, 0 events, 0 pinned, 0 bytes\n"
-    record = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_the_record_is_what_bounds_read(driver: str, peak: Path) -> None:
+    record = record_of(peak, driver)
     assert (record["schema"], record["device"]["name"], record["device"]["cc"]) == (1, "Fake GPU", "9.0")
     rows = record["wgmma"]
     assert len(rows) == 3 * 2 * 2 * (3 + 5) and {row["k"] for row in rows} == {16}
@@ -72,10 +77,7 @@ def test_another_gpu_or_none_is_77(driver: str, peak: Path, how: str, words: str
 
 
 def test_the_record_has_every_operation(driver: str, pipes: Path) -> None:
-    done = run(program=pipes, **made_up(driver, "left"))
-    assert done.returncode == 0
-    assert done.stderr == "left: 0 contexts, 0 modules, 0 streams, 0 events, 0 pinned, 0 bytes\n"
-    record = json.loads(done.stdout)
+    record = record_of(pipes, driver)
     assert (record["schema"], record["device"]["cc"]) == (1, "9.0")
     rows = record["pipes"]
     alone = [row for row in rows if row.get("companion") == ""]

@@ -83,24 +83,23 @@ def built(target: str, library: Path, folder: Path) -> Path:
     return folder / "there.exe"
 
 
-def here(folder: Path) -> str:
+def here_and_there(folder: Path, name: str, target: str, library: str) -> tuple[str, Path]:
+    """The numbers on this machine, and the program for another one next to its library."""
     (folder / "program.c").write_text(PROGRAM)
     run("make", "lib")
     run("cc", "-Iinclude", folder / "program.c", "-o", folder / "here", "-Llib", "-lflashladder")
     numbers = run(folder / "here", LD_LIBRARY_PATH=str(ROOT / "lib"))
     assert len(numbers.split()) == 70 * 2 * 129
-    return numbers
+    run("make", "lib", f"FOR={name}")
+    (folder / library).symlink_to(ROOT / "lib" / name / library.removesuffix(".1"))
+    return numbers, built(target, folder / library, folder)
 
 
 def test_arm_computes_the_same_bits(tmp_path: Path) -> None:
     emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
     if not emulator or not LIBC.is_dir():
         pytest.skip("apt-get install qemu-user-static libc6-arm64-cross: then this test runs the library")
-    expected = here(tmp_path)
-    run("make", "lib", "FOR=aarch64")
-    library = tmp_path / "libflashladder.so.1"
-    library.symlink_to(ROOT / "lib/aarch64/libflashladder.so")
-    there = built("aarch64-linux-gnu.2.17", library, tmp_path)
+    expected, there = here_and_there(tmp_path, "aarch64", "aarch64-linux-gnu.2.17", "libflashladder.so.1")
     assert run(emulator, "-L", LIBC, "-E", f"LD_LIBRARY_PATH={tmp_path}", there) == expected
 
 
@@ -108,9 +107,5 @@ def test_windows_computes_the_same_bits(tmp_path: Path) -> None:
     wine = shutil.which("wine64") or shutil.which("wine")
     if not wine:
         pytest.skip("apt-get install wine: then this test runs the library")
-    expected = here(tmp_path)
-    run("make", "lib", "FOR=windows")
-    library = tmp_path / "flashladder.dll"
-    library.symlink_to(ROOT / "lib/windows/flashladder.dll")
-    there = built("x86_64-windows-gnu", library, tmp_path)
+    expected, there = here_and_there(tmp_path, "windows", "x86_64-windows-gnu", "flashladder.dll")
     assert run(wine, there, WINEPREFIX=str(tmp_path / "wine"), WINEDEBUG="-all") == expected

@@ -28,12 +28,16 @@ def take(tensor: Array, rank: int, ranks: int, axis: int) -> Array:
     return np.concatenate([tensor.take(range(c.start, c.stop), axis=axis) for c in chunks], axis=axis)
 
 
+def causal_attention(ranks: int) -> tuple[Array, ...]:
+    """q, k, v, and their attention and its log-sum-exp on one rank."""
+    random = np.random.default_rng(ranks)
+    q, k, v = (random.standard_normal((2, 2 * ranks * 3, 2, 8)) for _ in range(3))
+    return q, k, v, *attend(q, k, v, np.tri(2 * ranks * 3, dtype=bool))
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
 def test_the_ring_is_one_causal_attention(ranks: int) -> None:
-    random = np.random.default_rng(ranks)
-    seq = 2 * ranks * 3
-    q, k, v = (random.standard_normal((2, seq, 2, 8)) for _ in range(3))
-    whole, whole_lse = attend(q, k, v, np.tri(seq, dtype=bool))
+    q, k, v, whole, whole_lse = causal_attention(ranks)
     for rank in range(ranks):
         mine, my_k, my_v = (take(tensor, rank, ranks, 1) for tensor in (q, k, v))
         rows = mine.shape[1]
@@ -51,10 +55,8 @@ def test_the_ring_is_one_causal_attention(ranks: int) -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
 def test_the_chunks_that_a_rank_gathers_are_all_that_its_rows_see(ranks: int) -> None:
     """Two calls, one a chunk of queries, each causal to the keys up to the chunk's end."""
-    random = np.random.default_rng(ranks)
-    seq = 2 * ranks * 3
-    q, k, v = (random.standard_normal((2, seq, 2, 8)) for _ in range(3))
-    whole, _ = attend(q, k, v, np.tri(seq, dtype=bool))
+    q, k, v, whole, _ = causal_attention(ranks)
+    seq = q.shape[1]
     for rank in range(ranks):
         there = np.zeros(seq, dtype=bool)
         for source in range(ranks):
