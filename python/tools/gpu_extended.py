@@ -2,10 +2,10 @@
 
     PYTHONPATH=python python3 python/tools/gpu_extended.py [--rounds 7] [--out FILE.csv] [GROUP …]    # needs a GPU
 
-Groups: features masks sizes mla exact; without one all. As in gpu_sm80.py, subjects of a case are CUDA graphs that take
-turns, times are medians, and the first subject is what the others are divided by: PyTorch's flash attention,
-FlexAttention or cuDNN, where they compute the case. `exact` measures no time: it compares results with float64, and
-prints errors of more than 0.02.
+Groups: features masks sizes decode mla exact; without one all. As in gpu_sm80.py, subjects of a case are CUDA graphs
+that take turns, times are medians, and the first subject is what the others are divided by: PyTorch's flash attention,
+FlexAttention or cuDNN, where they compute the case, or a kernel that only reads K and V. `exact` measures no time: it
+compares results with float64, and prints errors of more than 0.02.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as functional
-from gpu_sm80 import GPU, Bench, Call, fa2, run_groups, tensors
+from gpu_sm80 import GPU, Bench, Call, fa2, reader_of, run_groups, tensors
 from torch.nn.attention import SDPBackend, flex_attention, sdpa_kernel
 
 import flashladder
@@ -114,8 +114,25 @@ def cudnn(turned: list[Any], causal: bool) -> Any:
         return functional.scaled_dot_product_attention(*turned, is_causal=causal).transpose(1, 2)
 
 
+def decode(bench: Bench) -> None:
+    """One query for each sequence, 16 heads on 4, of sizes that attention/decode lacks."""
+    reader = reader_of()
+    for d in (256, 512, 96):
+        for batch, seq in ((1, 4096), (1, 32768), (8, 8192), (32, 8192), (128, 2048)):
+            (q,), (k, v) = tensors(batch, 1, 16, d, count=1), tensors(batch, seq, 4, d, count=2)
+            lengths = torch.full((batch,), seq, device=GPU, dtype=torch.int32)
+            subjects: dict[str, Call] = {
+                "read": reader(k, v),
+                "flashladder": lambda q=q, k=k, v=v, lengths=lengths: flashladder.attention_with_cache(
+                    q, k, v, lengths
+                ),
+            }
+            bench.compare(f"decode d{d} {batch}x{seq}", ("GB/s", 2e-3 * (k.numel() + v.numel())), subjects)
+
+
 def mla(bench: Bench) -> None:
     """Decoding with one latent head of 576, whose first 512 elements are V, in pages of 64."""
+    reader = reader_of()
     for heads in (64, 128):
         for batch, seq in ((1, 4096), (1, 32768), (8, 8192), (32, 8192), (66, 8192), (128, 4096), (128, 32768)):
             (q,) = tensors(batch, 1, heads, 576, count=1)
@@ -123,9 +140,10 @@ def mla(bench: Bench) -> None:
             pages = torch.randperm(batch * seq // 64, device=GPU).to(torch.int32).view(batch, -1)
             lengths = torch.full((batch,), seq, device=GPU, dtype=torch.int32)
             subjects: dict[str, Call] = {
+                "read": reader(*cache.view(2, -1)),
                 "flashladder": lambda q=q, cache=cache, lengths=lengths, pages=pages: flashladder.attention_with_cache(
                     q, cache, cache[..., :512], lengths, pages
-                )
+                ),
             }
             bench.compare(f"mla {heads} heads {batch}x{seq}", ("GB/s", 2e-3 * cache.numel()), subjects)
             flops = 2e-6 * batch * heads * seq * (576 + 512)
@@ -134,8 +152,30 @@ def mla(bench: Bench) -> None:
             )
 
 
+def exact_decoding(bench: Bench) -> None:
+    """Keys that several CTAs share out, of sequences of several lengths; with 576 V is a part of K."""
+    for d, d_v, heads, group in ((256, 256, 2, 8), (512, 512, 1, 16), (80, 80, 3, 5), (576, 512, 1, 128)):
+        for dtype in (torch.bfloat16, torch.float16):
+            (q,), (k, v) = (
+                tensors(5, 1, heads * group, d, count=1, dtype=dtype),
+                tensors(5, 6000, heads, d, count=2, dtype=dtype),
+            )
+            v = k[..., :d_v] if d_v < d else v
+            lengths = torch.tensor([6000, 1, 0, 777, 4096], device=GPU, dtype=torch.int32)
+            found, lse = flashladder.attention_with_cache(q, k, v, lengths, return_lse=True)
+            scores = torch.einsum("bhgd,bkhd->bhgk", q.view(5, heads, group, d).double(), k.double()) * d**-0.5
+            scores.masked_fill_(torch.arange(6000, device=GPU) >= lengths[:, None, None, None], -torch.inf)
+            out = torch.einsum("bhgk,bkhd->bhgd", scores.softmax(-1).nan_to_num(0), v.double())
+            label = f"exact decoding d{d} dv{d_v} {str(dtype)[6:]}"
+            bench.note_error(label, "out", (found.double() - out.view(found.shape)).abs().max().item(), 0.02)
+            right = scores.logsumexp(-1).view(5, -1)
+            difference = (lse.double().view(5, -1) - right).nan_to_num(0, posinf=9, neginf=9).abs().max().item()
+            bench.note_error(label, "lse", difference, 0.02)
+
+
 def exact(bench: Bench) -> None:
     """The largest difference from float64, of results that are about 1."""
+    exact_decoding(bench)
     state = torch.tensor(SEED, device=GPU)
     seq, keys, heads = 700, 900, 4
     position = torch.arange(seq, device=GPU)[:, None] + keys - seq
@@ -193,4 +233,7 @@ def exact(bench: Bench) -> None:
 
 
 if __name__ == "__main__":
-    run_groups(__doc__, {"features": features, "masks": masks, "sizes": sizes, "mla": mla, "exact": exact})
+    groups = {
+        "features": features, "masks": masks, "sizes": sizes, "decode": decode, "mla": mla, "exact": exact,
+    }  # fmt: skip
+    run_groups(__doc__, groups)

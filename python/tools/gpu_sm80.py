@@ -201,9 +201,25 @@ def window(bench: Bench) -> None:
             bench.compare(f"window d{d} {TOKENS // seq}x{seq} {left=}", ("TFLOP/s", 4e-6 * heads * d * pairs), subjects)
 
 
-def decode(bench: Bench) -> None:
+def reader_of() -> Callable[[Any, Any], Call]:
+    """What makes the launch that only reads two tensors of equal size."""
     library, sink = compiled_read(), torch.zeros(64, device=GPU, dtype=torch.int32)
     blocks, address = 4 * torch.cuda.get_device_properties(GPU).multi_processor_count, ctypes.c_void_p
+
+    def reader(k: Any, v: Any) -> Call:
+        def read() -> None:
+            stream = address(torch.cuda.current_stream().cuda_stream)
+            places = (address(tensor.data_ptr()) for tensor in (k, v))
+            used = ctypes.c_size_t(k.numel() * k.element_size())
+            library.read_both(*places, used, address(sink.data_ptr()), blocks, stream)
+
+        return read
+
+    return reader
+
+
+def decode(bench: Bench) -> None:
+    reader = reader_of()
     for d, kind in ((128, "bf16"), (128, "e4m3"), (128, "int8"), (64, "bf16")):
         for batch, seq, page in ((16, 32768, 0), (128, 2048, 0), (16, 8192, 64), (16, 8192, 16), (1, 32768, 0)):
             (q,) = tensors(batch, 1, 32, d, count=1)
@@ -215,13 +231,7 @@ def decode(bench: Bench) -> None:
             pages = torch.randperm(batch * seq // page, device=GPU).to(torch.int32).view(batch, -1) if page else None
             given = (q, k, v, torch.full((batch,), seq, device=GPU, dtype=torch.int32), pages)
             used = k.numel() * k.element_size()
-
-            def read(k: Any = k, v: Any = v, used: int = used) -> None:
-                stream = address(torch.cuda.current_stream().cuda_stream)
-                places = (address(tensor.data_ptr()) for tensor in (k, v))
-                library.read_both(*places, ctypes.c_size_t(used), address(sink.data_ptr()), blocks, stream)
-
-            subjects: dict[str, Call] = {"read": read}
+            subjects: dict[str, Call] = {"read": reader(k, v)}
             for name in (DECODE, CP_ASYNC):
                 subjects[name] = lambda given=given, scales=scales, name=name: flashladder.attention_with_cache(
                     *given, version=name, **scales

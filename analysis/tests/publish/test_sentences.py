@@ -201,19 +201,28 @@ def test_the_page_of_general_attention_states_the_speed_of_other_rows() -> None:
         return span([t[subject] / t[base] for case, t in us.items() if kind in case and part in case and subject in t])
 
     def speeds(kind: str, subject: str, part: str = "") -> str:
-        found = [float(r["speed"]) for r in rows if kind in r["case"] and part in r["case"] and r["subject"] == subject]
+        of_kind = [r for r in rows if kind in r["case"] and part in r["case"] and r["unit"] == "TFLOP/s"]
+        found = [float(r["speed"]) for r in of_kind if r["subject"] == subject]
         return f"{min(found):.0f} to {max(found):.0f}"
+
+    def of_read(*kinds: str) -> str:
+        found = ends([r["ratio"] for r in rows if any(k in r["case"] for k in kinds) and r["subject"] == "flashladder"])
+        return " to ".join(dict.fromkeys(found))
 
     text, short = page("docs/general-attention.md"), "shorter rows"
     e4m3 = [row["ratio"] for row in recorded("fp8/mma_sync.h200.csv") if row["subject"] == "fp8_mma_sync" and row["us"]]
     for words in (
         f"lacks e4m3: {' to '.join(ends(e4m3))} × FlashAttention-2's speed",
         f"reaches {speeds('sizes d512', 'flashladder')} TFLOP/s",
+        f"batch 128 reaches {of_read('mla 64 heads 128x')} of read bandwidth",
+        f"and {speeds('mla 128 heads 128x', 'flashladder')} TFLOP/s for 128",
+        f"d_head 256 reaches {of_read('d256 1x32', 'd256 8x', 'd256 32x', 'd256 128x')} of read bandwidth",
+        f"512 {of_read('d512 1x32', 'd512 8x', 'd512 32x', 'd512 128x')}, and {of_read('d256 1x4096')} and",
         f"{speeds('s d192', 'flashladder', '=False')}, {cost('s d192', 'cudnn', 'flashladder', '=False')} × cuDNN",
         f"causal {speeds('s d192', 'flashladder', '=True')}, {cost('s d192', 'cudnn', 'flashladder', '=True')} ×.",
-        f"take {cost('features', short, 'plain')} × the plain",
-        f"largest scores take {cost('features', 'largest', short)} ×, dropout {cost('features', 'dropout', short)} ×",
-        f"biases {cost('features', 'bias', short)} ×.",
+        f"take {cost('features', short, 'plain')} × the next size's",
+        f"Largest scores take {cost('features', 'largest', 'plain')} × the plain time",
+        f"dropout {cost('features', 'dropout', 'plain')} ×, biases {cost('features', 'bias', 'plain')} ×.",
         f"blocks, {cost('masks', 'flex', 'block mask')} ×",
     ):
         assert words in text
