@@ -33,13 +33,13 @@ FL_CONFIG_FN int attention_threads(const attention_config *config) {
 /* Bytes of dynamic shared memory: the rings of K and V, and Q, whose space O reuses. With mma_sync rows have 16 bytes
  * of padding, and each stage two mbarriers. With wgmma and d_head up to 128 there are two Q blocks and O has a space of
  * its own; blocks begin at multiples of 1024 bytes, and 1024 bytes hold all mbarriers. Warpgroups that share rows
- * exchange a block of S, in fp32, each. */
+ * exchange a block of S, in fp32, each. With `latent` K holds V. */
 FL_CONFIG_FN int attention_smem_bytes(const attention_config *config) {
     const bool wgmma = config->instruction == WGMMA;
     const int padding = wgmma ? 0 : 16, Q_rows = config->B_r * (wgmma && config->d_head <= 128 ? 3 : 1);
     const int keys = config->B_c * config->stages, parts = attention_V_parts(config);
-    const int rows =
-        (Q_rows + keys) * (config->d_head * 2 + padding) + keys * (attention_d_head_v(config) * 2 + padding);
+    const int V_bytes = config->latent ? 0 : attention_d_head_v(config) * 2 + padding;
+    const int rows = (Q_rows + keys) * (config->d_head * 2 + padding) + keys * V_bytes;
     const int exchanged = parts > 1 ? parts * config->B_r * config->B_c * 4 : 0;
     return wgmma ? 1024 + rows + exchanged + 1024 : rows + 16 * config->stages;
 }
@@ -50,6 +50,17 @@ FL_CONFIG_FN int64_t attention_ctas(const attention_config *config, const attent
     const int64_t blocks = ((int64_t)args->seq_q + config->B_r - 1) / config->B_r * args->heads * args->batch;
     const int64_t work = config->instruction == WGMMA ? blocks : blocks * config->n_warps;
     return work > multiprocessors ? multiprocessors : work;
+}
+
+/* The results of parts of the keys, which follow attention_args.tickets: O of a row as fp32, its log-sum-exp, and three
+ * floats that are not used. Words before the first, which are the counters of attention/decode in launches with the
+ * same workspace, and floats of a row in addition to O. */
+enum { ATTENTION_PART_OFFSET = 1024, ATTENTION_PART_PADDING = 4 };
+FL_CONFIG_FN int64_t attention_part_bytes(const attention_config *config, const attention_args *args,
+                                          int32_t split_keys) {
+    const int64_t rows = (int64_t)args->batch * args->heads * args->seq_q;
+    const int64_t parts = ((int64_t)args->seq_k + split_keys - 1) / split_keys;
+    return 4 * (parts * rows * (attention_d_head_v(config) + ATTENTION_PART_PADDING) + ATTENTION_PART_OFFSET);
 }
 
 FL_CONFIG_FN launch_shape attention_launch_shape(const attention_config *config, const attention_args *args,

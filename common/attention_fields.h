@@ -19,11 +19,13 @@ FIELD(bool, paged_kv, "pages", "with serve and wgmma: K and V are in pages that 
 FIELD(bool, packs, "pack",
       "with serve and wgmma: a Q block may have the queries of all heads that share a KV head; mma_sync needs no flag")
 FIELD(bool, extended, "extend",
-      "with serve: shorter rows than d_head, biases, block masks, largest scores; with wgmma also pages and caps")
+      "with serve: shorter rows than d_head, with wgmma also pages and caps; with mma_sync also what bias has")
 FIELD(int, d_head_v, "dv_N",
       "with extend: elements of a row of V and O, of which each of the warps that share rows has a part; 0 is d_head")
 FIELD(bool, drops, "dropout",
-      "with extend and wgmma: weights may be dropped, whose random bits take registers; mma_sync needs no flag for it")
+      "with bias: weights may be dropped, whose random bits take registers; mma_sync needs no flag for it")
+FIELD(bool, latent, "latent", "with dv and wgmma: V is the first columns of K (MLA), which are copied once for both")
+FIELD(bool, biased, "bias", "with extend and wgmma: biases, block masks and largest scores, which take registers")
 
 RULE(d_head, cfg.d_head >= 16 && cfg.d_head <= 576 && cfg.d_head % 16 == 0, "must be a multiple of 16 up to 576")
 RULE(B_r, cfg.B_r >= 16 && cfg.B_r <= 65536, "must be from 16 to 65536")
@@ -44,13 +46,18 @@ RULE(extended, !cfg.extended || cfg.serves, "must be off without serve: serving_
 RULE(extended, !cfg.extended || !(cfg.cap || cfg.paged_kv || cfg.packs),
      "must be off with cap, pages and pack: it reads the cap and the table at run time")
 RULE(packs, !cfg.packs || cfg.instruction == WGMMA, "must be off with mma_sync: with serve it always packs")
-RULE(drops, !cfg.drops || cfg.extended, "must be off without extend: extended_args have the probability")
-RULE(drops, !cfg.drops || cfg.instruction == WGMMA,
-     "must be off with mma_sync: with extend it reads the probability at run time")
+RULE(biased, !cfg.biased || cfg.extended, "must be off without extend: extended_args have the biases")
+RULE(biased, !cfg.biased || cfg.instruction == WGMMA,
+     "must be off with mma_sync: with extend it reads biases at run time")
+RULE(drops, !cfg.drops || cfg.biased, "must be off without bias: only its instances have the registers")
 
 RULE(d_head_v, cfg.d_head_v == 0 || cfg.extended,
      "must be off without extend: extended_args have the number of elements")
 RULE(d_head_v, cfg.d_head_v >= 0 && cfg.d_head_v <= 512 && cfg.d_head_v % 64 == 0, "must be a multiple of 64 up to 512")
+RULE(latent, !cfg.latent || (cfg.d_head_v > 0 && cfg.d_head_v < cfg.d_head),
+     "must be off unless dv is less than d_head: V is the first columns of K")
+RULE(latent, !cfg.latent || cfg.instruction == WGMMA, "must be off with mma_sync")
+RULE(latent, !(cfg.latent && cfg.biased), "must be off with bias: a block mask needs a ring of V")
 
 HAS(ANY_LENGTH, true)
 HAS(CAUSAL, true)
@@ -61,11 +68,13 @@ HAS(TENSOR_COPIES, cfg.instruction == WGMMA)
 HAS(SERVES, cfg.serves)
 HAS(SERVES_ALL, cfg.serves && (cfg.instruction == MMA_SYNC || cfg.extended))
 HAS(EXTENDED, cfg.extended)
-HAS(BIAS, cfg.extended)
+HAS(BIAS, cfg.extended && (cfg.biased || cfg.instruction == MMA_SYNC))
 HAS(DROPOUT, cfg.drops)
+HAS(LATENT, cfg.latent)
 HAS(CAP, cfg.cap)
 HAS(PAGED_KV, cfg.paged_kv)
 HAS(PACKS, cfg.packs)
+HAS(SPLITS_KEYS, cfg.extended && !cfg.biased && cfg.instruction == WGMMA)
 HAS(PERSISTENT, true)
 HAS(SPLIT_TAIL, cfg.instruction == MMA_SYNC)
 HAS(PRODUCER, cfg.instruction == WGMMA)

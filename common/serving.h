@@ -43,7 +43,8 @@ typedef struct serving_args {
     const float *sinks; /* [heads]: an unscaled score without a value that is added to the softmax of every row; a row
                            without keys has O = 0 and its sink as log-sum-exp; NULL: none */
     int32_t split_keys; /* attention/decode: keys of the smallest part of a sequence, a multiple of B_c, so that its
-                           result does not depend on the rest of the batch; 0: split the batch evenly */
+                           result does not depend on the rest of the batch; 0: split the batch evenly. attention/wgmma
+                           with the field `extended`: keys of a part; 0: no parts */
     int32_t scale_keys; /* attention/fp8: number of keys that share a scale, a power of two from 32 on: K_scales and
                            V_scales are [batch, KV_heads, ceil(seq_k / scale_keys)]; 0: none */
     const float *K_scales, *V_scales; /* [KV_heads]: positive, finite scales of e4m3 K and V; NULL: 1 */
@@ -76,7 +77,7 @@ typedef struct extended_args {
     int32_t bias_type;  /* enum bias_type */
     int32_t bias_pairs; /* not 0: two keys are one aligned load, because the address and all strides are even */
     int32_t d_head_v;   /* elements of a row of V and O, like d_head; missing columns of O are not written */
-    int32_t unused;
+    int32_t combines;   /* not 0: instead of all else, add up the parts that a launch with split_keys has left */
     float
         *max_logits; /* [batch, heads], -infinity before the launch: the largest score of each sequence and head, after
                         the scale and the cap and before biases, of the keys that a row attends to; NULL: not wanted */

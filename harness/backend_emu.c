@@ -85,8 +85,9 @@ static enum status emu_set_problem(struct backend *backend, const struct inputs 
     emu->problem = inputs->problem;
     emu->inputs = inputs;
     if (!(emu->device = emu_device_new())) return fail(failure, STATUS_ERROR, "out of memory for the emulator");
-    /* Every byte of an output must be written, or every row if it has gaps; unwritten ones are found as NaN. */
-    const bool all_of_lse = problem->layout == LAYOUT_PACKED || !problem_is_ragged(problem);
+    /* Every byte of an output must be written, or every row if it has gaps; unwritten ones are found as NaN. Parts of
+     * the keys may be added up by a second launch. */
+    const bool all_of_lse = (problem->layout == LAYOUT_PACKED || !problem_is_ragged(problem)) && !problem->split_keys;
     const bool all_of_O = problem->layout != LAYOUT_PADDED && all_of_lse && !problem->backward;
     for (int t = 0; t < N_TENSORS; t++) {
         const int64_t bytes = problem_device_bytes(problem, (enum tensor)t);
@@ -320,12 +321,15 @@ static enum status run_kernel(struct emu *emu, emu_launch *launch, bool small, s
 static enum status run_backward(struct emu *emu, emu_launch launch, const attention_args *args,
                                 struct failure *failure) {
     struct step steps[MOST_STEPS];
+    struct parameter_block block;
     const int count = backward_steps(emu->instance, args, multiprocessors(), steps);
-    const uint32_t all_bytes = launch.param_bytes;
+    const enum status made = parameters_of_emulator(&emu->instance->config, args, &block, failure);
+    if (made) return made;
+    launch.params = block.bytes;
     for (int i = 0; i < count && !emu->findings; i++) {
         const launch_shape shape = steps[i].shape;
         launch.entry = steps[i].entry;
-        launch.param_bytes = steps[i].main ? all_bytes : (uint32_t)config_args(&emu->instance->config)->bytes;
+        launch.param_bytes = (uint32_t)(steps[i].main ? block.size : config_args(&emu->instance->config)->bytes);
         memcpy(launch.grid, (const uint32_t[]){shape.grid_x, shape.grid_y, shape.grid_z}, sizeof launch.grid);
         launch.block[0] = shape.threads;
         launch.dynamic_shared = shape.smem_bytes;
@@ -336,20 +340,30 @@ static enum status run_backward(struct emu *emu, emu_launch launch, const attent
     return STATUS_OK;
 }
 
+/* The launches of a kernel one after the other, up to the first in which something was found. */
+static enum status run_forward(struct emu *emu, emu_launch launch, union kernel_args args, struct failure *failure) {
+    struct parameter_block block;
+    for (int i = 0; i < launch_count(&emu->instance->config, &args.attention) && !emu->findings; i++) {
+        if (i > 0) args.extended.combines = 1;
+        enum status status = parameters_of_emulator(&emu->instance->config, &args.attention, &block, failure);
+        launch.params = block.bytes;
+        launch.param_bytes = (uint32_t)block.size;
+        if (i > 0) launch.trace.events = NULL; /* those of the kernel before have ended */
+        if (!status) status = run_kernel(emu, &launch, false, failure);
+        if (status) return status;
+    }
+    return STATUS_OK;
+}
+
 /* A finding is reported by explain() and counted in counts; only a kernel that could not continue is a failure here. */
 static enum status emu_launch_once(struct backend *backend, struct failure *failure) {
     struct emu *emu = (struct emu *)backend;
-    emu_launch launch = make_launch(emu, &emu->problem, emu->instance);
+    const emu_launch launch = make_launch(emu, &emu->problem, emu->instance);
     const union kernel_args args = arguments_of(emu);
-    struct parameter_block block;
-    enum status status = parameters_of_emulator(&emu->instance->config, &args.attention, &block, failure);
-    if (status) return status;
-    launch.params = block.bytes;
-    launch.param_bytes = (uint32_t)block.size;
     emu->findings = 0;
     emu->tables = (emu_counters){0};
-    status = emu->problem.backward ? run_backward(emu, launch, &args.attention, failure)
-                                   : run_kernel(emu, &launch, false, failure);
+    const enum status status = emu->problem.backward ? run_backward(emu, launch, &args.attention, failure)
+                                                     : run_forward(emu, launch, args, failure);
     if (!status && !emu->findings && emu->trace.file && !emu->tables.traced)
         return fail(failure, STATUS_USAGE, "--trace '%s': no such instruction ran; --counters lists the lines that ran",
                     emu->how.trace);

@@ -71,6 +71,7 @@ struct gpu {
     bool draws;                 /* the kernel has tickets */
     tensor_maps maps;           /* filled for a kernel with tensor copies */
     launch_shape shape, small_shape;
+    int launches;
     const char *symbol;
 };
 
@@ -445,6 +446,7 @@ static enum status gpu_set_instance(struct backend *backend, const struct instan
     if (gpu->draws && (status = set_tickets(gpu, &instance->config, sms, failure))) return status;
     const union kernel_args args = arguments_of(gpu);
     gpu->shape = launch_of(&instance->config, &args.attention, sms);
+    gpu->launches = launch_count(&instance->config, &args.attention);
     gpu->symbol = instance->symbol;
     if (!gpu->module && (status = gpu_code_load(cuda, &embedded, &target, image, &gpu->module, failure))) return status;
     if ((status = gpu_kernel_find(cuda, gpu->module, instance, &gpu->kernel, failure))) return status;
@@ -468,13 +470,18 @@ static enum status prepare_launch(const struct gpu *gpu, struct failure *failure
 
 static enum status enqueue_kernel(const struct gpu *gpu, struct failure *failure) {
     if (about_peer()) return enqueue_peer(gpu, about_peer(), failure);
-    const union kernel_args args = arguments_of(gpu);
+    union kernel_args args = arguments_of(gpu);
     const struct {
         const struct gpu_kernel *kernel;
         const launch_shape *shape;
-    } steps[] = {{&gpu->small[0], &gpu->small_shape}, {&gpu->kernel, &gpu->shape}, {&gpu->small[1], &gpu->small_shape}};
+        bool left_out;
+    } steps[] = {{&gpu->small[0], &gpu->small_shape, false},
+                 {&gpu->kernel, &gpu->shape, false},
+                 {&gpu->kernel, &gpu->shape, gpu->launches < 2},
+                 {&gpu->small[1], &gpu->small_shape, false}};
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
-        if (!steps[i].kernel->function) continue;
+        if (!steps[i].kernel->function || steps[i].left_out) continue;
+        if (i == 2) args.extended.combines = 1;
         const enum status status = gpu_kernel_launch(&gpu->cuda, steps[i].kernel, steps[i].shape, &args.attention,
                                                      &gpu->maps, gpu->stream, failure);
         if (status) return status;

@@ -93,6 +93,17 @@ static void fill_chunk(int64_t i, void *context) {
     }
 }
 
+/* V is the first columns of K. */
+static void take_V_from_K(const struct inputs *inputs) {
+    const struct problem *const problem = &inputs->problem;
+    const size_t bytes = 2 * (size_t)problem_d_head(problem, TENSOR_V);
+    for (int64_t batch = 0; batch < problem->batch; batch++)
+        for (int64_t head = 0; head < problem->KV_heads; head++)
+            for (int64_t row = 0; row < problem_length(problem, TENSOR_K, batch); row++)
+                memcpy(inputs->tensors[TENSOR_V] + problem_row_offset(problem, TENSOR_V, batch, head, row),
+                       inputs->tensors[TENSOR_K] + problem_row_offset(problem, TENSOR_K, batch, head, row), bytes);
+}
+
 enum status inputs_generate(struct inputs *inputs, const struct problem *problem, struct failure *failure) {
     *inputs = (struct inputs){.problem = *problem};
     for (int t = 0; t < N_INPUTS; t++) {
@@ -102,6 +113,7 @@ enum status inputs_generate(struct inputs *inputs, const struct problem *problem
         inputs->tensors[t] = fill.out;
         parallel_for((bytes / 2 + CHUNK - 1) / CHUNK, fill_chunk, &fill);
     }
+    if (problem->latent) take_V_from_K(inputs);
     return STATUS_OK;
 }
 

@@ -199,7 +199,7 @@ static bool inputs_at_hand(const struct session *session, const struct problem *
     return output_is_there(&session->output) && !made->backward && !problem->backward &&
            made->dtype == problem->dtype && made->e4m3 == problem->e4m3 && made->cache_e4m3 == problem->cache_e4m3 &&
            made->cache_int8 == problem->cache_int8 && made->dist == problem->dist && made->seed == problem->seed &&
-           made->lse == problem->lse && made->d_head == problem->d_head &&
+           made->lse == problem->lse && made->d_head == problem->d_head && !made->latent && !problem->latent &&
            problem_elements(problem, TENSOR_Q) <= problem_elements(made, TENSOR_Q) &&
            problem_elements(problem, TENSOR_K) <= problem_elements(made, TENSOR_K) &&
            problem_elements(problem, TENSOR_V) <= problem_elements(made, TENSOR_V);

@@ -81,11 +81,12 @@ const struct option fl_options[] = {
     {"--block-mask", .kind = OPTION_MASK, .argument = "MASK", AT(block_mask),
      .help = "hide blocks of 128 queries and 128 keys; MASK is causal, document (1, 2, 3, 1, ... blocks long) or "
              "random:SEED (half of them)",
-     .needs = HAS(EXTENDED)},
+     .needs = HAS(BIAS)},
     {"--page-rows", .kind = OPTION_INTEGER, .argument = "N", AT(page_rows), .least = 1, .most = 1 << 20,
      .help = "store K and V in a paged cache with N rows per page", .needs = OF_PAGES},
     {"--split-keys", .kind = OPTION_INTEGER, .argument = "N", AT(split_keys), .least = 1, .most = 1 << 30,
-     .help = "split the keys every N, so results do not depend on the rest of the batch", .needs = HAS(SHARES_KEYS)},
+     .help = "split the keys every N, so results do not depend on the rest of the batch",
+     .needs = HAS(SHARES_KEYS) | HAS(SPLITS_KEYS)},
     {"--dtype", .kind = OPTION_CHOICE, .choices = DTYPES, AT(dtype), .help = "element type (default: the version's)"},
     {"--config", .kind = OPTION_CONFIGS, .argument = "FORM|all", AT(configs),
      .help = "configuration as --list prints it; repeatable; all: every one built (default: the version's)"},
@@ -555,6 +556,7 @@ void options_problem_at(const struct options *options, bool gpu, int64_t i, cons
     }
     set_sizes(options, config, problem);
     problem->drops = config_has(config, DROPOUT);
+    problem->latent = config_has(config, LATENT);
     problem->dtype = config->dtype;
     problem->dist = options->dist;
     problem->seed = (uint64_t)options->seed;

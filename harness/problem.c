@@ -47,7 +47,8 @@ static const struct {
               FIELD(cache_e4m3),  FIELD(e4m3),         FIELD(e4m3_serves),
               FIELD(descale),     FIELD(transposed_V), FIELD(rounded_sums_of_P),
               FIELD(summed_keys), FIELD(d_head_v),     FIELD(cache_int8),
-              FIELD(block_mask),  FIELD(mask_seed),    FIELD(drops)};
+              FIELD(block_mask),  FIELD(mask_seed),    FIELD(drops),
+              FIELD(latent)};
 
 bool problem_equal(const struct problem *a, const struct problem *b) {
     for (size_t i = 0; i < sizeof FIELDS / sizeof *FIELDS; i++)
@@ -252,6 +253,14 @@ static const char *served_option(const struct problem *problem) {
                                               : serving_option(problem);
 }
 
+/* Parts of a size are whole KV blocks. */
+static enum status check_parts(const struct problem *problem, const struct kernel_config *config,
+                               struct failure *failure) {
+    if (problem->split_keys % config->B_c == 0) return STATUS_OK;
+    return fail(failure, STATUS_USAGE, "--split-keys %" PRId64 ": must be a multiple of %d, the KV block size B_c",
+                problem->split_keys, config->B_c);
+}
+
 /* attention/decode: lengths of keys, pages and parts of a size, and with the word ragged several lengths of queries. */
 static enum status check_cache(const struct problem *problem, const struct kernel_config *config,
                                struct failure *failure) {
@@ -265,35 +274,35 @@ static enum status check_cache(const struct problem *problem, const struct kerne
                                : problem->block_mask ? "--block-mask"
                                                      : NULL;
     const char *const lacks = !ragged && of_lengths ? of_lengths : others;
-    const int64_t keys = problem->split_keys;
     if (lacks && lacks == of_lengths && problem_has_cache_of_bytes(problem))
         return fail(failure, STATUS_USAGE, "%s: config %s does not support it; use a config with the flag ragged",
                     lacks, config_format(config, text));
     if (lacks)
         return fail(failure, STATUS_USAGE, "%s: %s does not support it; use attention/wgmma", lacks, about_version());
-    if (keys % config->B_c)
-        return fail(failure, STATUS_USAGE, "--split-keys %" PRId64 ": must be a multiple of %d, the KV block size B_c",
-                    keys, config->B_c);
-    return STATUS_OK;
+    return check_parts(problem, config, failure);
 }
 
-/* attention/wgmma: pages with a config that has them, and all but parts of a size. */
+/* attention/wgmma: pages with a config that has them, parts of a size and block masks with the flag extend. */
 static enum status check_no_cache(const struct problem *problem, const struct kernel_config *config,
                                   struct failure *failure) {
     char text[CONFIG_TEXT_SIZE];
-    if (problem->split_keys)
-        return fail(failure, STATUS_USAGE, "--split-keys: %s does not support it; use attention/decode",
-                    about_version());
+    if (problem->block_mask && (problem->page_rows || problem->split_keys))
+        return fail(failure, STATUS_USAGE, "--block-mask: cannot be combined with %s; remove one of them",
+                    problem->page_rows ? "--page-rows" : "--split-keys");
+    if (problem->split_keys && !config_has(config, SPLITS_KEYS))
+        return fail(
+            failure, STATUS_USAGE,
+            "--split-keys: config %s of %s does not support it; use attention/decode, or attention/wgmma with a "
+            "config that has the flag extend",
+            config_format(config, text), about_version());
     if (!config_takes(config, PAGED_KV, problem->page_rows > 0))
         return fail(failure, STATUS_USAGE, "--page-rows: config %s %s", config_format(config, text),
                     problem->page_rows ? "does not support it; use one with the flag pages"
                                        : "requires it; set the rows per page");
-    if (problem->block_mask && !config_has(config, EXTENDED))
-        return fail(failure, STATUS_USAGE, "--block-mask: config %s does not support it; use one with the flag extend",
+    if (problem->block_mask && !config_has(config, BIAS))
+        return fail(failure, STATUS_USAGE, "--block-mask: config %s does not support it; use one with the flag bias",
                     config_format(config, text));
-    if (problem->block_mask && problem->page_rows)
-        return fail(failure, STATUS_USAGE, "--block-mask: cannot be combined with --page-rows; remove one of them");
-    return STATUS_OK;
+    return check_parts(problem, config, failure);
 }
 
 static enum status check_page_rows(int64_t rows, struct failure *failure) {

@@ -35,6 +35,7 @@ struct problem {
     int64_t batch, heads, KV_heads, seq_q, seq_k;
     int d_head;
     int d_head_v; /* elements of a row of V and O; 0: d_head */
+    bool latent;  /* V is the first columns of K */
     bool drops;   /* the kernel always runs its dropout: it is given a probability of 0 */
     enum dtype dtype;
     enum distribution dist;

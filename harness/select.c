@@ -62,9 +62,13 @@ static enum status fail_size(int64_t d_head, const char *sizes, struct failure *
                 of_ladder ? " supports more sizes" : "");
 }
 
-/* True if only kernels with extended_args compute what the command line asks for. */
+/* True if only kernels with extended_args compute what the command line asks for. Parts of the keys have a size with
+ * SHARES_KEYS, too. */
 static bool asks_for_extended(const struct options *options) {
-    return options->d_head_v || options->block_mask.kind;
+    struct kernel_config own;
+    struct failure ignored;
+    const bool shares_keys = !config_parse(about_config(), &own, &ignored) && config_has(&own, SHARES_KEYS);
+    return options->d_head_v || options->block_mask.kind || (options->split_keys && !shares_keys);
 }
 
 /* True if only kernels with serving_args compute what the command line asks for. */
@@ -113,7 +117,8 @@ static bool extended_config(const struct options *options, struct kernel_config 
         char text[CONFIG_TEXT_SIZE];
         snprintf(text, sizeof text, "%.*s", (int)strcspn(form, ";"), form);
         if (config_parse(text, &config, &ignored) || !config_has(&config, EXTENDED) || config.d_head < d_head ||
-            config_d_head_v(&config) < d_head_v || (found && config.d_head >= best->d_head))
+            (options->block_mask.kind && !config_has(&config, BIAS)) || config_d_head_v(&config) < d_head_v ||
+            (found && config.d_head >= best->d_head))
             continue;
         *best = config;
         found = true;

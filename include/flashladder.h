@@ -193,7 +193,7 @@ typedef struct fl_tensors {
                               [heads, total_q] with cu_seqlens_q; NULL: not computed */
     void *workspace; /* fl_support.workspace_bytes of device memory at a multiple of 16 bytes, zero before its first
                         use. A kernel leaves it ready for the next launch; no other launch in flight may use it. NULL:
-                        the library allocates one per stream and per captured launch. Ignored for host memory */
+                        the library allocates one per stream and per capture. Ignored for host memory */
 
     /* Since FL_ABI 3. Arrays that fl_problem.arrays does not name are NULL; the others are in the same memory as Q. In
      * device memory the kernel reads them, so a captured launch may run again with other contents; entries that do not

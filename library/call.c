@@ -71,6 +71,15 @@ int64_t call_elements(const struct call *call, enum tensor tensor) {
     return call_samples(call, tensor) * call_rows(call, tensor) * call_heads(call, tensor) * call_d_head(call, tensor);
 }
 
+bool call_is_latent(const struct call *call) {
+    const fl_problem *const problem = &call->problem;
+    const tensor_strides K = call_strides(call, TENSOR_K), V = call_strides(call, TENSOR_V);
+    const bool one_sample = call_samples(call, TENSOR_K) == 1, one_row = call_rows(call, TENSOR_K) == 1;
+    return problem->d_head_v < problem->d_head && call->tensors.k == call->tensors.v && problem->dropout_p == 0 &&
+           !(problem->arrays & FL_BLOCK_MASK) && (K.batch == V.batch || one_sample) && (K.seq == V.seq || one_row) &&
+           (K.head == V.head || problem->kv_heads == 1);
+}
+
 size_t call_element_bytes(const struct call *call, enum tensor tensor) {
     if (tensor == TENSOR_O) return call->problem.o_dtype == FL_E4M3 ? 1 : 2;
     return (of_keys(tensor) ? call->problem.kv_dtype : call->problem.q_dtype) ? 1 : 2;

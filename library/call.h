@@ -63,6 +63,9 @@ enum dtype call_dtype(const struct call *call);
 tensor_strides call_strides(const struct call *call, enum tensor tensor);
 const void *call_address(const struct call *call, enum tensor tensor);
 
+/* True if V is the first elements of the rows of K, as in MLA, and one copy of both is enough. */
+bool call_is_latent(const struct call *call);
+
 /* Samples of a tensor, rows and heads of each, elements of a row, and those of its contiguous copy: with cu_seqlens a
  * tensor is one sample, with pages each page is. */
 int64_t call_samples(const struct call *call, enum tensor tensor);

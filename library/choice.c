@@ -40,17 +40,27 @@ static int d_head_for(const struct embedded *version, const struct call *call) {
     return found;
 }
 
-/* True if the version computes the problem only by an instance with the flag extend. */
+static bool has_instance(const struct embedded *version, enum feature feature) {
+    for (size_t i = 0; i < version->table.count; i++)
+        if (config_has(&version->table.instances[i].config, feature)) return true;
+    return false;
+}
+
+/* True if there are too few CTAs unless they share out the keys, and the heads of a group can be the rows of a Q block
+ * without an instance that packs them. */
+static bool decodes_alone(const fl_problem *problem) {
+    enum { FEW_BLOCKS = 64, MANY_KEYS = 1024 };
+    return problem->seq_q == 1 && problem->seq_k >= MANY_KEYS && !problem->split_keys && !problem->windowed &&
+           !problem->kv_dtype && !(problem->arrays & (FL_CU_SEQLENS_Q | FL_SEQLENS_Q | FL_SINKS)) &&
+           (int64_t)problem->kv_heads * problem->batch <= FEW_BLOCKS;
+}
+
+/* True if the version computes the problem only by an instance with the flag extend, or fastest. */
 static bool needs_extended(const struct embedded *version, const struct call *call) {
     const fl_problem *const problem = &call->problem;
     return serving_extended(problem) || problem->d_head_v != problem->d_head ||
-           d_head_for(version, call) != problem->d_head;
-}
-
-static bool has_biases(const struct embedded *version) {
-    for (size_t i = 0; i < version->table.count; i++)
-        if (config_has(&version->table.instances[i].config, BIAS)) return true;
-    return false;
+           d_head_for(version, call) != problem->d_head ||
+           (decodes_alone(problem) && has_instance(version, SPLITS_KEYS));
 }
 
 /* Largest numbers of elements of the rows of K, and of V, of instances whose rows may be shorter; 0 if there is none.
@@ -129,7 +139,7 @@ static bool paged(const fl_problem *problem) {
 }
 
 /* Among the varlen instances, packing or not, the one with the smallest B_r that holds the rows of a KV head, else the
- * one with the largest; of those with one B_r, the one with the most shared memory. */
+ * one with the largest; of those with one B_r, one for latent keys, else the one with the most shared memory. */
 static const struct instance *find_serving(const struct embedded *version, const struct call *call, bool packs) {
     const struct instance *found = NULL;
     const int64_t rows = rows_at_a_time(&call->problem);
@@ -141,13 +151,16 @@ static const struct instance *find_serving(const struct embedded *version, const
         if (!config_has(config, SERVES) || !fits(config, call) || config->d_head != d_head ||
             config_has(config, EXTENDED) != extended || !config_takes(config, CAP, call->problem.softcap > 0) ||
             !config_takes_dropout(config, call->problem.dropout_p > 0) ||
+            !config_takes_bias(config, serving_extended(&call->problem) != NULL) ||
+            (config_has(config, LATENT) && !(call->tensors.k && call_is_latent(call))) ||
             (!config_has(config, SHARES_KEYS) && !config_takes(config, PAGED_KV, paged(&call->problem))) ||
             config_has(config, PACKS) != packs || serving_cache_dtype(config) != call->problem.kv_dtype ||
             config_has(config, RAGGED_QUERIES) != serving_ragged_bytes(&call->problem))
             continue;
         const bool small = found && found->config.B_r < rows, smaller = !found || config->B_r < found->config.B_r;
         if (found && found->config.B_r == config->B_r) {
-            if (launch_smem_bytes(config) > launch_smem_bytes(&found->config)) found = one;
+            const bool larger = launch_smem_bytes(config) > launch_smem_bytes(&found->config);
+            if (config_has(config, LATENT) || (larger && !config_has(&found->config, LATENT))) found = one;
             continue;
         }
         if (!found || (small ? !smaller : smaller && config->B_r >= rows)) found = one;
@@ -238,7 +251,7 @@ static fl_status find_own(const struct embedded *version, const struct call *cal
     char sizes[100];
     *instance = fits_gpus(version) ? fitting_instance(version, call, target) : instance_for(version, call);
     if (*instance) return FL_OK;
-    if (serving_extended(&call->problem) && !has_biases(version))
+    if (serving_extended(&call->problem) && !has_instance(version, BIAS))
         return refuse(failure, FL_UNSUPPORTED, "%s: %s does not support it; use attention/wgmma or attention/mma_sync",
                       serving_extended(&call->problem), version->about->version);
     const struct most_elements most = most_extended(version, (struct most_elements){0});
@@ -273,7 +286,7 @@ static fl_status find_config(const struct embedded *version, const struct call *
 static fl_status check_abilities(const struct gpu_code *code, const struct kernel_config *config,
                                  const struct call *call, struct failure *failure) {
     const fl_problem *const problem = &call->problem;
-    char KV_heads[60], lengths[60], scale[40];
+    char KV_heads[60], lengths[60], scale[40], text[CONFIG_TEXT_SIZE];
     snprintf(KV_heads, sizeof KV_heads, "heads %d, kv_heads %d", problem->heads, problem->kv_heads);
     snprintf(lengths, sizeof lengths, "seq_q %d, seq_k %d", problem->seq_q, problem->seq_k);
     snprintf(scale, sizeof scale, "scale %g", (double)problem->scale);
@@ -292,6 +305,11 @@ static fl_status check_abilities(const struct gpu_code *code, const struct kerne
             return fail_ability(failure, rules[i].ability, code->version, code->exact, rules[i].what), FL_UNSUPPORTED;
     const fl_status status = serving_check_kernel(problem, code->version, config, failure);
     if (status) return status;
+    if (config_has(config, LATENT) && !call_is_latent(call))
+        return refuse(failure, FL_UNSUPPORTED,
+                      "config %s: requires that v is the first %d elements of the rows of k, with the same address and "
+                      "strides, and no block_mask",
+                      config_format(config, text), problem->d_head_v);
     return check_blocks(config, code->exact, "seq_q", problem->seq_q, failure) ? FL_UNSUPPORTED : FL_OK;
 }
 

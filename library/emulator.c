@@ -59,7 +59,9 @@ static fl_status make_tensors(emu_device *device, const struct kernel_config *co
     for (int t = 0; t < N_TENSORS; t++)
         if (!(made->tensors[t] = make_tensor(device, call, (enum tensor)t, failure))) return FL_ERROR;
     made->lse = call->tensors.lse ? emu_alloc(device, "LSE", lse_bytes, EMU_BUFFER) : 0;
-    const size_t tickets_bytes = (size_t)launch_workspace_bytes(config, &call->args.serving.attention, MULTIPROCESSORS);
+    extended_args args = call->args;
+    serving_fit(config, &call->problem, MULTIPROCESSORS, &args);
+    const size_t tickets_bytes = (size_t)launch_workspace_bytes(config, &args.serving.attention, MULTIPROCESSORS);
     made->tickets = emu_alloc(device, "tickets", tickets_bytes, EMU_BUFFER);
     if (!made->tickets || (call->tensors.lse && !made->lse))
         return refuse_memory(failure, lse_bytes, "log-sum-exp in the emulator");
@@ -123,15 +125,20 @@ static emu_launch launch_with(int entry, const launch_shape *shape, const struct
 static fl_status run(emu_device *device, const struct choice *choice, const struct call *call,
                      struct failure *failure) {
     const struct kernel_config *const config = &choice->instance->config;
-    extended_args stacked = call->args;
-    serving_stack_heads(config, &call->problem, &stacked);
-    const union kernel_args first = serving_kernel_args(config, &stacked);
+    extended_args fitted = call->args;
+    serving_fit(config, &call->problem, MULTIPROCESSORS, &fitted);
+    union kernel_args first = serving_kernel_args(config, &fitted);
     const attention_args *const args = &first.attention;
     const launch_shape shape = launch_of(config, args, MULTIPROCESSORS);
     struct parameter_block block;
-    if (parameters_of_emulator(config, args, &block, failure)) return FL_ERROR;
-    const emu_launch launch = launch_with(choice->instance->entry, &shape, &block);
-    return run_launch(device, choice->version, &launch, choice->instance->symbol, failure);
+    fl_status status = FL_OK;
+    for (int i = 0; i < launch_count(config, args) && !status; i++) {
+        if (i > 0) first.extended.combines = 1;
+        if (parameters_of_emulator(config, args, &block, failure)) return FL_ERROR;
+        const emu_launch launch = launch_with(choice->instance->entry, &shape, &block);
+        status = run_launch(device, choice->version, &launch, choice->instance->symbol, failure);
+    }
+    return status;
 }
 
 fl_status emulator_forward(struct fl_library *library, const struct choice *choice, const struct call *call,

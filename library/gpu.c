@@ -58,6 +58,8 @@ struct plan {
     const struct kernel_config *config;
     struct gpu_kernel kernel;
     launch_shape shape;
+    int launches;
+    int64_t workspace_bytes;
 };
 
 /* The last call of this thread: the next one most often has the same problem in the same context. */
@@ -69,7 +71,7 @@ static _Thread_local struct {
     uint64_t library; /* whose plan it is; 0: there is none */
     uint64_t context;
     CUcontext handle;
-    bool lse;
+    bool lse, latent;
     struct plan plan;
 } last;
 
@@ -400,7 +402,8 @@ static fl_status add_chunk(const struct cuda_driver *cuda, struct workspaces *wo
 static fl_status make_workspaces(const struct cuda_driver *cuda, struct context *context,
                                  const struct kernel_config *config, struct failure *failure) {
     const fl_status status = config_has(config, TICKETS) ? make_pool(cuda, context, failure) : FL_OK;
-    if (status || !config_has(config, SHARES_KEYS) || context->workspaces.n_chunks) return status;
+    const bool large = config_has(config, SHARES_KEYS) || config_has(config, SPLITS_KEYS);
+    if (status || !large || context->workspaces.n_chunks) return status;
     return add_chunk(cuda, &context->workspaces, 0, failure);
 }
 
@@ -479,7 +482,13 @@ static fl_status make_plan(struct fl_library *library, CUcontext handle, uint64_
     if (status) return status;
     plan->kernel = kernels[0];
     plan->config = &choice.instance->config;
-    plan->shape = launch_of(plan->config, &call->args.serving.attention, plan->context->device->sms);
+    const int sms = plan->context->device->sms;
+    extended_args args = call->args;
+    const attention_args *const front = &args.serving.attention;
+    serving_fit(plan->config, &call->problem, sms, &args);
+    plan->shape = launch_of(plan->config, front, sms);
+    plan->launches = launch_count(plan->config, front);
+    plan->workspace_bytes = launch_workspace_bytes(plan->config, front, sms);
     return FL_OK;
 }
 
@@ -553,45 +562,57 @@ static fl_status cut_large(const struct cuda_driver *cuda, struct workspaces *wo
     return status;
 }
 
-/* Allocate a workspace from any thread, for a captured launch, or for the stream at this number if it is >= 0; the
- * allocation is not captured. A stream's earlier workspace stays allocated, because launches in flight may use it. */
-static fl_status make_large(struct fl_library *library, struct workspaces *workspaces, uint64_t bytes, int64_t number,
-                            uint64_t *address, struct failure *failure) {
-    const struct cuda_driver *const cuda = &library->gpus->cuda;
-    int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    TRY(cuda->cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
-    pthread_mutex_lock(&library->lock);
-    const uint64_t known = number < 0 ? 0 : atomic_load(&workspaces->bytes[number]); /* another thread may have been */
-    const bool enough = known >= bytes;
+/* Allocate a workspace from any thread for the stream at this number; the allocation is not part of another thread's
+ * capture. A stream's earlier workspace stays allocated, because launches in flight may use it. Under the lock. */
+static fl_status make_large(const struct cuda_driver *cuda, struct workspaces *workspaces, uint64_t bytes,
+                            uint64_t number, uint64_t *address, struct failure *failure) {
+    const uint64_t known = atomic_load(&workspaces->bytes[number]); /* another thread may have been here */
+    *address = atomic_load(&workspaces->large[number]);
+    if (known >= bytes) return FL_OK;
     if (known && bytes < 2 * known) bytes = 2 * known;
-    fl_status status = FL_OK;
-    if (enough)
-        *address = atomic_load(&workspaces->large[number]);
-    else
-        status = cut_large(cuda, workspaces, bytes, address, failure);
-    if (!enough && !status && number >= 0) {
-        atomic_store(&workspaces->large[number], *address);
-        atomic_store(&workspaces->bytes[number], bytes);
-    }
-    pthread_mutex_unlock(&library->lock);
-    cuda->cuThreadExchangeStreamCaptureMode(&mode);
-    return status;
+    const fl_status status = cut_large(cuda, workspaces, bytes, address, failure);
+    if (status) return status;
+    atomic_store(&workspaces->large[number], *address);
+    atomic_store(&workspaces->bytes[number], bytes);
+    return FL_OK;
+}
+
+/* The same for a captured launch: that of the launch before it in the same stream and capture, which it follows, if
+ * that is large enough. Under the lock. */
+static fl_status make_captured(const struct cuda_driver *cuda, struct workspaces *workspaces, uint64_t bytes,
+                               CUstream stream, uint64_t *address, struct failure *failure) {
+    int capturing;
+    uint64_t capture;
+    TRY(cuda->cuStreamGetCaptureInfo_v2(stream, &capturing, &capture, NULL, NULL, NULL), "cuStreamGetCaptureInfo");
+    const uint64_t handle = (uint64_t)(uintptr_t)stream;
+    const bool follows = workspaces->last_captured.capture == capture && workspaces->last_captured.stream == handle;
+    *address = workspaces->last_captured.address;
+    if (*address && follows && workspaces->last_captured.bytes >= bytes) return FL_OK;
+    const fl_status status = cut_large(cuda, workspaces, bytes, address, failure);
+    if (status) return status;
+    workspaces->last_captured.capture = capture, workspaces->last_captured.stream = handle;
+    workspaces->last_captured.address = *address, workspaces->last_captured.bytes = bytes;
+    return FL_OK;
 }
 
 /* Workspace of CTAs that split keys: a stream's is as large as any launch of the kernel so far needs, at the number of
  * its small workspace; a captured launch's is as large as that launch needs. */
-static fl_status find_large(struct fl_library *library, const struct plan *plan, const struct call *call,
-                            bool capturing, uint64_t number, int32_t **tickets, struct failure *failure) {
+static fl_status find_large(struct fl_library *library, const struct plan *plan, CUstream stream, bool capturing,
+                            uint64_t number, int32_t **tickets, struct failure *failure) {
+    const struct cuda_driver *const cuda = &library->gpus->cuda;
     struct workspaces *const workspaces = &plan->context->workspaces;
-    const int sms = plan->context->device->sms;
-    uint64_t bytes = (uint64_t)launch_workspace_bytes(plan->config, &call->args.serving.attention, sms), address;
-    const uint64_t most = capturing ? 0 : (uint64_t)launch_most_bytes(plan->config, sms);
+    uint64_t bytes = (uint64_t)plan->workspace_bytes, address;
+    const uint64_t most = capturing ? 0 : (uint64_t)launch_most_bytes(plan->config, plan->context->device->sms);
     if (bytes < most) bytes = most;
-    fl_status status = FL_OK;
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     if (!capturing && atomic_load(&workspaces->bytes[number]) >= bytes)
-        address = atomic_load(&workspaces->large[number]);
-    else
-        status = make_large(library, workspaces, bytes, capturing ? -1 : (int64_t)number, &address, failure);
+        return *tickets = (int32_t *)(uintptr_t)atomic_load(&workspaces->large[number]), FL_OK;
+    TRY(cuda->cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+    pthread_mutex_lock(&library->lock);
+    const fl_status status = capturing ? make_captured(cuda, workspaces, bytes, stream, &address, failure)
+                                       : make_large(cuda, workspaces, bytes, number, &address, failure);
+    pthread_mutex_unlock(&library->lock);
+    cuda->cuThreadExchangeStreamCaptureMode(&mode);
     if (!status) *tickets = (int32_t *)(uintptr_t)address;
     return status;
 }
@@ -609,8 +630,8 @@ static fl_status find_tickets(struct fl_library *library, const struct plan *pla
     if (!capturing) TRY(stream_id(cuda, stream, &id), "cuStreamGetId");
     const bool found = capturing ? workspaces_of_graph(&context->workspaces, &offset)
                                  : workspaces_of_stream(&context->workspaces, id, &offset);
-    if (found && config_has(plan->config, SHARES_KEYS))
-        return find_large(library, plan, call, capturing, offset / WORKSPACE_BYTES, tickets, failure);
+    if (found && (config_has(plan->config, SHARES_KEYS) || plan->launches > 1))
+        return find_large(library, plan, stream, capturing, offset / WORKSPACE_BYTES, tickets, failure);
     if (found) return *tickets = (int32_t *)(uintptr_t)(context->pool + offset), FL_OK;
     return refuse(
         failure, FL_ERROR,
@@ -641,7 +662,7 @@ static fl_status launch(struct fl_library *library, const struct plan *plan, con
     args->O = call->tensors.o;
     args->LSE = call->tensors.lse;
     serving_pass_arrays(&call->tensors, &extended);
-    serving_stack_heads(plan->config, &call->problem, &extended);
+    serving_fit(plan->config, &call->problem, plan->context->device->sms, &extended);
     if (config_has(plan->config, TICKETS)) {
         const fl_status status = find_tickets(library, plan, call, stream, &args->tickets, failure);
         if (status) return status;
@@ -651,14 +672,19 @@ static fl_status launch(struct fl_library *library, const struct plan *plan, con
         const enum status status = tensor_maps_of_driver(cuda, plan->config->dtype, layouts, &maps, failure);
         if (status) return status_of(status);
     }
-    const union kernel_args first = serving_kernel_args(plan->config, &extended);
+    union kernel_args first = serving_kernel_args(plan->config, &extended);
     if (extended.max_logits) {
         const size_t count = (size_t)serving_array_bytes(&call->problem, MAX_LOGITS) / sizeof(float);
         const fl_status status =
             fill(cuda, extended.max_logits, count, "cuMemsetD32Async of max_logits", stream, failure);
         if (status) return status;
     }
-    return status_of(gpu_kernel_launch(cuda, &plan->kernel, &plan->shape, &first.attention, &maps, stream, failure));
+    enum status status = STATUS_OK;
+    for (int i = 0; i < plan->launches && !status; i++) {
+        if (i > 0) first.extended.combines = 1;
+        status = gpu_kernel_launch(cuda, &plan->kernel, &plan->shape, &first.attention, &maps, stream, failure);
+    }
+    return status_of(status);
 }
 
 /* No key: O = 0 and log-sum-exp = -infinity. */
@@ -677,10 +703,11 @@ static fl_status clear(struct fl_library *library, const struct call *call, CUst
 static fl_status forward_here(struct fl_library *library, CUcontext handle, CUstream stream, struct failure *failure) {
     const struct cuda_driver *const cuda = &library->gpus->cuda;
     const struct call *const call = &last.call;
-    const bool lse = call->tensors.lse != NULL;
+    const bool lse = call->tensors.lse != NULL, latent = call_is_latent(call);
     uint64_t id;
     TRY(cuda->cuCtxGetId(handle, &id), "cuCtxGetId");
-    if (last.library != library->id || last.handle != handle || last.context != id || last.lse != lse) {
+    if (last.library != library->id || last.handle != handle || last.context != id || last.lse != lse ||
+        last.latent != latent) {
         last.library = 0;
         const fl_status status = make_plan(library, handle, id, call, &last.plan, failure);
         if (status) return status;
@@ -688,6 +715,7 @@ static fl_status forward_here(struct fl_library *library, CUcontext handle, CUst
         last.handle = handle;
         last.context = id;
         last.lse = lse;
+        last.latent = latent;
     }
     const fl_status status = check_pointers(library, last.plan.context, call, failure);
     if (status) return status;
@@ -773,8 +801,7 @@ static fl_status upload_arrays(const struct cuda_driver *cuda, const struct call
 
 static fl_status make_copies(const struct cuda_driver *cuda, const struct plan *plan, const struct call *call,
                              struct copies *copies, struct failure *failure) {
-    const size_t workspace_bytes =
-        (size_t)launch_workspace_bytes(plan->config, &call->args.serving.attention, plan->context->device->sms);
+    const size_t workspace_bytes = (size_t)plan->workspace_bytes;
     for (int t = 0; t < N_TENSORS; t++) {
         const enum tensor tensor = (enum tensor)t;
         TRY(cuda->cuMemAlloc_v2(&copies->tensors[t], call_bytes(call, tensor)), "cuMemAlloc of a tensor");
@@ -878,10 +905,11 @@ fl_status gpu_query(struct fl_library *library, const struct call *call, struct 
     if (status) return status;
     const struct device *const device = &library->gpus->devices[ordinal];
     const fl_status chosen = choose(library, call, &device->target, choice, failure);
-    if (!chosen && config_has(&choice->instance->config, TICKETS))
-        choice->workspace_bytes =
-            launch_workspace_bytes(&choice->instance->config, &call->args.serving.attention, device->sms);
-    return chosen;
+    if (chosen || !config_has(&choice->instance->config, TICKETS)) return chosen;
+    extended_args args = call->args;
+    serving_fit(&choice->instance->config, &call->problem, device->sms, &args);
+    choice->workspace_bytes = launch_workspace_bytes(&choice->instance->config, &args.serving.attention, device->sms);
+    return FL_OK;
 }
 
 fl_status gpu_prepare(struct fl_library *library, const struct call *call, struct failure *failure) {

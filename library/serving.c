@@ -1,6 +1,7 @@
 #include "library/serving.h"
 
 #include "runtime/config.h"
+#include "runtime/launch.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -247,8 +248,8 @@ static const char *asked_of_wgmma(const fl_problem *problem) {
            : problem->softcap > 0     ? "softcap"
                                       : serving_extended(problem);
 }
-/* attention/wgmma never divides the keys of a row, so it takes split_keys, too, and without pages from some rows on it
- * is faster. The choice between the two must not depend on the batch. */
+/* attention/wgmma does not divide the keys of a row if split_keys is given, so it takes that, too, and without pages
+ * from some rows on it is faster. The choice between the two must not depend on the batch. */
 static const char *asked_of_decode(const fl_problem *problem) {
     enum { FEW_ROWS = 128 };
     const int64_t rows = (int64_t)problem->seq_q * (problem->heads / problem->kv_heads);
@@ -497,7 +498,7 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
         return refuse(failure, FL_UNSUPPORTED,
                       "split_keys: %s does not support it for so many rows; use attention/wgmma", version);
     if (serving_extended(problem) && !config_has(config, BIAS))
-        return refuse(failure, FL_UNSUPPORTED, "%s: config %s does not support it; use one with the flag extend",
+        return refuse(failure, FL_UNSUPPORTED, "%s: config %s does not support it; use one with the flag bias",
                       serving_extended(problem), config_format(config, text));
     if (!config_takes_dropout(config, problem->dropout_p > 0))
         return refuse(failure, FL_UNSUPPORTED, "dropout_p %g: config %s %s", (double)problem->dropout_p,
@@ -522,7 +523,7 @@ static void stack_strides(tensor_strides *strides, int32_t group) {
     strides->head *= group;
 }
 
-void serving_stack_heads(const struct kernel_config *config, const fl_problem *problem, extended_args *args) {
+static void stack_heads(const struct kernel_config *config, const fl_problem *problem, extended_args *args) {
     /* All other arrays depend on the head or the query, and so do a window and dropout. */
     enum { STACKED = FL_CU_SEQLENS_K | FL_SEQLENS_K | FL_BLOCK_TABLE | FL_BIAS };
     attention_args *const attention = &args->serving.attention;
@@ -536,6 +537,41 @@ void serving_stack_heads(const struct kernel_config *config, const fl_problem *p
     attention->seq_q = group;
     attention->heads = attention->KV_heads;
     attention->causal = 0; /* the query is the last position */
+}
+
+/* Keys that a row attends to, at most. */
+static int64_t keys_of_row(const fl_problem *problem) {
+    if (!problem->windowed || problem->window_left < 0) return problem->seq_k;
+    const int64_t right = problem->causal || problem->window_right < 0 ? 0 : problem->window_right;
+    const int64_t keys = (int64_t)problem->window_left + right + problem->seq_q;
+    return keys < problem->seq_k ? keys : problem->seq_k;
+}
+
+/* Keys of a part for the shortest predicted time; 0 for no parts. In units of a KV block, a CTA takes two for the begin
+ * and the end of a part, and the second launch takes three, on an H200. A sequence whose length only the device knows
+ * may have fewer parts. */
+static int32_t keys_of_part(const struct kernel_config *config, const fl_problem *problem, int multiprocessors,
+                            const attention_args *args) {
+    enum { ENDS = 2, SECOND_LAUNCH = 3 };
+    const int64_t Q_blocks = launch_Q_blocks(config, args);
+    const int64_t blocks = (keys_of_row(problem) + config->B_c - 1) / config->B_c;
+    if (!config_has(config, SPLITS_KEYS) || problem->split_keys || problem->arrays & FL_BLOCK_MASK || Q_blocks < 1)
+        return 0;
+    int64_t best = 0, least = blocks + ENDS;
+    for (int64_t parts = 2; Q_blocks * parts <= 4 * multiprocessors && Q_blocks < multiprocessors; parts++) {
+        const int64_t of_part = (blocks + parts - 1) / parts;
+        const int64_t turns = (Q_blocks * parts + multiprocessors - 1) / multiprocessors;
+        const int64_t time = turns * (of_part + ENDS) + SECOND_LAUNCH;
+        if (time < least) least = time, best = of_part;
+    }
+    return (int32_t)(best * config->B_c);
+}
+
+void serving_fit(const struct kernel_config *config, const fl_problem *problem, int multiprocessors,
+                 extended_args *args) {
+    stack_heads(config, problem, args);
+    if (config_has(config, EXTENDED))
+        args->serving.split_keys = keys_of_part(config, problem, multiprocessors, &args->serving.attention);
 }
 
 static bool bias_in_pairs(const extended_args *args) {

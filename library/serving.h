@@ -53,9 +53,11 @@ void serving_set_array(fl_tensors *tensors, int i, uint64_t address);
 /* Tell the kernel where the arrays are. */
 void serving_pass_arrays(const fl_tensors *tensors, extended_args *args);
 
-/* With one query in each sequence the heads of a group attend to the same keys: make them rows of one head, for kernels
- * that pack no heads, unless something else in the problem depends on the head. */
-void serving_stack_heads(const struct kernel_config *config, const fl_problem *problem, extended_args *args);
+/* Fit the arguments to a kernel and a GPU. With one query in each sequence the heads of a group attend to the same
+ * keys: they become rows of one head, for kernels that pack no heads, unless something else in the problem depends on
+ * the head. Then keys are split into parts, if that is faster and the bits may depend on the batch. */
+void serving_fit(const struct kernel_config *config, const fl_problem *problem, int multiprocessors,
+                 extended_args *args);
 
 /* The first parameter of a kernel with that configuration. */
 union kernel_args serving_kernel_args(const struct kernel_config *config, const extended_args *args);

@@ -4,10 +4,12 @@
  *     if (workspaces_of_stream(workspaces, stream_id, &offset)) address = pool + offset;
  *
  * A kernel leaves its counters at zero, so launches that run one after the other share them. Launches of one stream
- * share one. A graph may run concurrently with its stream and other graphs, so a captured launch never shares.
+ * share one. A graph may run concurrently with its stream and other graphs, so a captured launch shares none with
+ * those.
  *
  * Small ones are counters that CTAs draw from. Large ones, for parts of results too, are pieces of chunks, which are
- * allocated as they are needed.
+ * allocated as they are needed. Captured launches that follow each other in a stream share a large one, because a model
+ * captures thousands.
  */
 #ifndef FL_LIBRARY_WORKSPACES_H
 #define FL_LIBRARY_WORKSPACES_H
@@ -34,6 +36,9 @@ struct workspaces {
     uint64_t chunks[MOST_CHUNKS];                /* addresses; under a lock of the caller, as the next three */
     int n_chunks;
     uint64_t used, size; /* of the last chunk, in bytes */
+    struct {
+        uint64_t capture, stream, address, bytes; /* its id, the handle of the stream, and the large one */
+    } last_captured;
 };
 
 /* The workspace of a stream, by an id that no other stream of the process ever has. False where all are taken. Lock

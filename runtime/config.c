@@ -104,7 +104,7 @@ const struct parameter *config_args(const struct kernel_config *config) {
     static const struct parameter extended = {"extended_args", sizeof(extended_args)};
     const struct family *const family = &FAMILIES[config->family];
     return config_has(config, OWN_STRIDES) ? &strided
-           : config_has(config, BIAS)      ? &extended
+           : config_has(config, EXTENDED)  ? &extended
            : config_has(config, SERVES)    ? &family->serving_args
                                            : &family->args;
 }

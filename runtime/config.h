@@ -47,12 +47,14 @@ struct kernel_config {
     FEATURE(SERVES)         /* sequences of several lengths: a first parameter of its own */                           \
     FEATURE(SERVES_ALL)     /* the kernel serves with pages or without, and with a soft cap or without */              \
     FEATURE(EXTENDED)       /* rows may have fewer elements than d_head */                                             \
-    FEATURE(BIAS)           /* numbers that are added to the scores: a first parameter with them */                    \
+    FEATURE(BIAS)           /* biases, block masks and largest scores */                                               \
     FEATURE(DROPOUT)        /* weights that are always dropped at random */                                            \
+    FEATURE(LATENT)         /* V is the first columns of K */                                                          \
     FEATURE(CAP)            /* a soft cap of the scores */                                                             \
     FEATURE(PAGED_KV)       /* K and V are in pages, always; with SHARES_KEYS every kernel that serves accepts both */ \
     FEATURE(PACKS)          /* PACKED_HEADS by tensor copies of groups, which a caller chooses by packs_group() */     \
     FEATURE(SHARES_KEYS)    /* CTAs share the keys of a KV head (split-KV) */                                          \
+    FEATURE(SPLITS_KEYS)    /* CTAs share the keys of a Q block if asked to; a second launch adds up the parts */      \
     FEATURE(E4M3_INPUTS)    /* Q, K and V are e4m3 */                                                                  \
     FEATURE(E4M3_CACHE)     /* K and V are */                                                                          \
     FEATURE(INT8_CACHE)     /* K and V are int8 */                                                                     \
@@ -82,6 +84,11 @@ static inline bool config_takes(const struct kernel_config *config, enum feature
 /* The same for DROPOUT, which attention/mma_sync has at run time. */
 static inline bool config_takes_dropout(const struct kernel_config *config, bool asked) {
     return !config_has(config, TENSOR_COPIES) || config_has(config, DROPOUT) == asked;
+}
+
+/* The same for BIAS. */
+static inline bool config_takes_bias(const struct kernel_config *config, bool asked) {
+    return !config_has(config, TENSOR_COPIES) || config_has(config, BIAS) == asked;
 }
 
 /* Elements of a row of V and O. */

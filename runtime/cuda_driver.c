@@ -24,7 +24,7 @@ static const struct {
     ENTRY(cuLaunchKernel), ENTRY(cuTensorMapEncodeTiled), ENTRY(cuCtxGetCurrent), ENTRY(cuCtxPushCurrent_v2),
     ENTRY(cuCtxPopCurrent_v2), ENTRY(cuCtxGetDevice), ENTRY(cuCtxGetId), ENTRY(cuPointerGetAttributes),
     ENTRY(cuMemsetD32Async), ENTRY(cuStreamGetCtx), ENTRY(cuStreamGetId), ENTRY(cuStreamIsCapturing),
-    ENTRY(cuThreadExchangeStreamCaptureMode), ENTRY(cuFuncLoad), ENTRY(cuCtxSetLimit),
+    ENTRY(cuStreamGetCaptureInfo_v2), ENTRY(cuThreadExchangeStreamCaptureMode), ENTRY(cuFuncLoad), ENTRY(cuCtxSetLimit),
     ENTRY(cuCtxResetPersistingL2Cache),
 };
 /* clang-format on */

@@ -118,6 +118,8 @@ struct cuda_driver {
     CUresult (*cuStreamGetCtx)(CUstream stream, CUcontext *context);
     CUresult (*cuStreamGetId)(CUstream stream, uint64_t *id);
     CUresult (*cuStreamIsCapturing)(CUstream stream, int *status);
+    CUresult (*cuStreamGetCaptureInfo_v2)(CUstream stream, int *status, uint64_t *id, void *graph, void *nodes,
+                                          void *count);
     CUresult (*cuThreadExchangeStreamCaptureMode)(int *mode);
     CUresult (*cuEventCreate)(CUevent *event, unsigned flags);
     CUresult (*cuEventDestroy_v2)(CUevent event);

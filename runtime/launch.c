@@ -16,9 +16,21 @@ static attention_args decode_args(const struct kernel_config *config, const atte
     return one;
 }
 
+static_assert((int)ATTENTION_PART_OFFSET >= (int)DECODE_COUNTERS, "parts leave the counters of another launch at zero");
+
+static int32_t split_keys_of(const struct kernel_config *config, const attention_args *args) {
+    return config_has(config, SERVES) ? ((const serving_args *)args)->split_keys : 0;
+}
+
+int launch_count(const struct kernel_config *config, const attention_args *args) {
+    return config_has(config, SPLITS_KEYS) && split_keys_of(config, args) ? 2 : 1;
+}
+
 launch_shape launch_of(const struct kernel_config *config, const attention_args *args, int64_t multiprocessors) {
     const attention_args shared = decode_args(config, args);
-    return FAMILIES[config->family].launch(config, &shared, multiprocessors);
+    launch_shape shape = FAMILIES[config->family].launch(config, &shared, multiprocessors);
+    if (launch_count(config, args) > 1) shape.grid_x = (uint32_t)multiprocessors;
+    return shape;
 }
 
 /* Resources of the smallest launch: neither threads nor shared memory depend on its size. */
@@ -45,8 +57,9 @@ int64_t launch_KV_blocks(const struct kernel_config *config, const attention_arg
 
 int64_t launch_workspace_bytes(const struct kernel_config *config, const attention_args *args,
                                int64_t multiprocessors) {
+    const int32_t split_keys = split_keys_of(config, args);
+    if (launch_count(config, args) > 1) return attention_part_bytes(&config->attention, args, split_keys);
     if (!config_has(config, SHARES_KEYS)) return TICKETS_BYTES;
-    const int32_t split_keys = config_has(config, SERVES) ? ((const serving_args *)args)->split_keys : 0;
     const attention_args shared = decode_args(config, args);
     return decode_workspace_bytes(&config->decode, &shared, multiprocessors, split_keys);
 }

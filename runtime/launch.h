@@ -16,6 +16,10 @@
 /* `args` is the front of a serving_args where the configuration serves, here and below. */
 launch_shape launch_of(const struct kernel_config *config, const attention_args *args, int64_t multiprocessors);
 
+/* Launches of a kernel, all with the shape of launch_of(): two if split_keys makes parts, which a launch with
+ * extended_args.combines adds up. */
+int launch_count(const struct kernel_config *config, const attention_args *args);
+
 /* Memory of attention_args.tickets where it is two tickets. */
 enum { TICKETS_BYTES = 2 * sizeof(int32_t) };
 

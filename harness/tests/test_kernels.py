@@ -129,26 +129,17 @@ SERVED = {
     ],
 }
 # Edges of windows, queries that attend to one key or to none, and rows past the used lengths, which hold NaN.
+OF_GRADIENTS = (
+    "--seq-q 200 --seq-k 150 --heads 2 --kv-heads 1 --window 0,0 --sinks --softcap 5",
+    "--seq-q 70 --seq-k 260 --heads 1 --window 63,0 --causal --sinks",
+    "--seqlens-q 70,0,3 --seqlens-k 66,5,130 --heads 2 --causal --softcap 50 --window 500,-1",
+    "--seqlens-q 130,70 --seqlens-k 0,300 --heads 2 --kv-heads 1 --window 64,64 --sinks",
+    "--seq-q 300 --seq-k 40 --heads 1 --window 5,128 --causal",
+    f"{RAGGED} --heads 2 --kv-heads 1 --window 3,-1 --softcap 5 --sinks",
+)
 for name in GRADIENTS:
-    SERVED[name] += [
-        f"{arguments} --schedule {number} --config {one.short_form().replace(' ', '')}"
-        for number, (one, arguments) in enumerate(
-            zip(
-                served_configs(name),
-                cycle(
-                    (
-                        "--seq-q 200 --seq-k 150 --heads 2 --kv-heads 1 --window 0,0 --sinks --softcap 5",
-                        "--seq-q 70 --seq-k 260 --heads 1 --window 63,0 --causal --sinks",
-                        "--seqlens-q 70,0,3 --seqlens-k 66,5,130 --heads 2 --causal --softcap 50 --window 500,-1",
-                        "--seqlens-q 130,70 --seqlens-k 0,300 --heads 2 --kv-heads 1 --window 64,64 --sinks",
-                        "--seq-q 300 --seq-k 40 --heads 1 --window 5,128 --causal",
-                        f"{RAGGED} --heads 2 --kv-heads 1 --window 3,-1 --softcap 5 --sinks",
-                    )
-                ),
-                strict=False,
-            )
-        )
-    ]
+    for number, (one, arguments) in enumerate(zip(served_configs(name), cycle(OF_GRADIENTS), strict=False)):
+        SERVED[name].append(f"{arguments} --schedule {number} --config {one.short_form().replace(' ', '')}")
 
 
 @pytest.mark.parametrize("case", PLAIN)
@@ -177,26 +168,32 @@ def test_lengths_pages_and_masks(kernel: str, arguments: str) -> None:
         assert record["check"]["rows"] == 70 + 3 + 9 + 66 + 5 + 2
 
 
-# Rows of all sizes that extended configs have, with a block mask each: sequences that end within a block, rows without
-# keys.
-MASKED = {
-    "--d-head 64 --seq-q 300 --seq-k 1100 --heads 3 --kv-heads 1 --causal": "random:1",
-    "--seq-q 700 --seq-k 600 --heads 2 --dtype bf16": "causal",
-    "--d-head 256 --seq-q 150 --seq-k 1000 --heads 2 --window 500,0": "random:2",
-    "--d-head 192 --d-head-v 128 --seq-q 1000 --seq-k 1100 --heads 1": "document",
-    "--d-head 576 --d-head-v 512 --seq-q 150 --seq-k 700 --heads 1": "random:3",
-    "--d-head 72 --d-head-v 40 --layout packed --seqlens-q 300,5,0,200 --seqlens-k 520,130,7,90 --heads 2": "random:4",
-}
+# Rows of all sizes, with block masks or split keys: sequences that end within a block, rows without keys.
+IN_ORDERS = {
+    "--d-head 64 --seq-q 300 --seq-k 1100 --heads 3 --kv-heads 1 --causal": "--block-mask random:1",
+    "--seq-q 700 --seq-k 600 --heads 2 --dtype bf16": "--block-mask causal",
+    "--d-head 256 --seq-q 150 --seq-k 1000 --heads 2 --window 500,0": "--block-mask random:2",
+    "--d-head 192 --d-head-v 128 --seq-q 1000 --seq-k 1100 --heads 1": "--block-mask document",
+    "--d-head 576 --d-head-v 512 --seq-q 150 --seq-k 700 --heads 1": "--block-mask random:3",
+    "--d-head 72 --d-head-v 40 --layout packed --seqlens-q 300,0 --seqlens-k 520,7 --heads 2": "--block-mask random:4",
+    "--d-head 80 --seq-q 300 --seqlens-k 1100,30,0,250 --heads 2 --kv-heads 1 --causal --sinks": "--split-keys 256",
+    "--d-head 256 --seq-q 150 --seq-k 1000 --heads 1 --window 500,-1 --softcap 5": "--split-keys 128",
+    "--d-head 192 --d-head-v 128 --layout packed --seqlens-q 3,150 --seqlens-k 700,200 --heads 1": "--split-keys 128",
+    f"--config {config_of(WGMMA, 'latent')} --seq-q 100 --seqlens-k 333,0,64,31 --heads 1 --causal": "--split-keys 64",
+    f"--config {config_of(WGMMA, 'latent')} --seq-q 3 --seqlens-k 333,5 --heads 2 --page-rows 16": "--split-keys 32",
+}  # fmt: skip
+CASES = [(WGMMA, each) for each in IN_ORDERS] + [(MMA_SYNC, each) for each in IN_ORDERS if "mask" in IN_ORDERS[each]]
 
 
-@pytest.mark.parametrize("arguments", MASKED)
-@pytest.mark.parametrize("kernel", [WGMMA, MMA_SYNC])
-def test_block_masks_in_several_orders(kernel: str, arguments: str) -> None:
+@pytest.mark.parametrize(("kernel", "arguments"), CASES)
+def test_extended_configs_in_several_orders(kernel: str, arguments: str) -> None:
     """Without a race, whichever warp runs first."""
+    name, value = IN_ORDERS[arguments].removeprefix("--").replace("-", "_").split()
+    d_head_v = dict(pairwise(arguments.split())).get("--d-head-v", "512" if "latent" in arguments else "None")
     for schedule in range(4):
-        record = record_of(kernel, f"{arguments} --lse --block-mask {MASKED[arguments]} --schedule {schedule}")
-        assert record["problem"]["block_mask"] == MASKED[arguments] and "extend" in record["config"]
-        assert str(record["problem"].get("d_head_v")) == dict(pairwise(arguments.split())).get("--d-head-v", "None")
+        record = record_of(kernel, f"{arguments} --lse {IN_ORDERS[arguments]} --schedule {schedule}")
+        assert str(record["problem"][name]) == value and "extend" in record["config"]
+        assert str(record["problem"].get("d_head_v")) == d_head_v
 
 
 def test_hidden_blocks_are_skipped() -> None:
@@ -324,33 +321,22 @@ def served_by_decode(draw: st.DrawFn, kernel: str) -> list[str]:
 
 @st.composite
 def served_by(draw: st.DrawFn, kernel: str) -> list[str]:
+    """With gradients also windows, soft caps and sinks, and sequences that are not packed."""
+    gradients = kernel in GRADIENTS
     config = draw(st.sampled_from(served_configs(kernel)))
-    sizes = draw(common((1, 2, 4))) | draw(sequences(("packed",)))
+    sizes = draw(common((1, 2, 4))) | draw(sequences(("packed", "bshd") if gradients else ("packed",)))
     sizes["config"] = config.replace(dtype=draw(st.sampled_from(tuple(Dtype)))).short_form()
-    return words_of(sizes, ["--causal"] * draw(st.booleans()))
-
-
-@st.composite
-def gradients_by(draw: st.DrawFn, kernel: str) -> list[str]:
-    """Windows, soft caps, sinks and lengths, also of sequences that are not packed."""
-    config = draw(st.sampled_from(served_configs(kernel)))
-    sizes = draw(common((1, 2, 4))) | draw(sequences(("packed", "bshd")))
-    sizes["config"] = config.replace(dtype=draw(st.sampled_from(tuple(Dtype)))).short_form()
-    sizes["window"] = f"{draw(WINDOWS)},{draw(WINDOWS)}"
-    if draw(st.booleans()):
+    if gradients:
+        sizes["window"] = f"{draw(WINDOWS)},{draw(WINDOWS)}"
+    if gradients and draw(st.booleans()):
         sizes["softcap"] = draw(st.sampled_from((1, 5, 50)))
-    return words_of(sizes, [name for name in ("--causal", "--sinks") if draw(st.booleans())])
+    flags = ("--causal", "--sinks") if gradients else ("--causal",)
+    return words_of(sizes, [name for name in flags if draw(st.booleans())])
 
 
-RANDOM = {kernel: [plain(version)] for kernel, version in KERNELS.items()}
-for name in (WGMMA, MMA_SYNC):
-    RANDOM[name].append(served_by_attention(name))
-for name in (DECODE, CP_ASYNC):
-    RANDOM[name].append(served_by_decode(name))
-for name in (FP8_KERNEL, FP8_MMA, FP8_SCALED):
-    RANDOM[name].append(served_by(name))
-for name in GRADIENTS:
-    RANDOM[name].append(gradients_by(name))
+SERVES = dict.fromkeys((WGMMA, MMA_SYNC), served_by_attention) | dict.fromkeys((DECODE, CP_ASYNC), served_by_decode)
+SERVES |= dict.fromkeys((FP8_KERNEL, FP8_MMA, FP8_SCALED, *GRADIENTS), served_by)
+RANDOM = {name: [plain(one), *(SERVES[name](name) for _ in range(name in SERVES))] for name, one in KERNELS.items()}
 
 
 @pytest.mark.parametrize("examples", [4, pytest.param(60, marks=pytest.mark.long)], ids=["few", "many"])
@@ -560,7 +546,8 @@ CACHES = "--seq-q 1 --seqlens-k 40,3"
         (MMA_SYNC, "--d-head-v 12", "--d-head-v 12: must be a multiple of 8 up to 128, the rows of V of the config"),
         (DECODE, f"{CACHES} --d-head-v 64", "--d-head-v 64: must be 128, the rows of V of the config; use attention/"),
         (HOPPER_GRADIENTS, "--seq 70 --block-mask causal", "--block-mask: the backward pass does not support it"),
-        (WGMMA, "--split-keys 128", "--split-keys: attention/wgmma does not support it; use attention/decode"),
+        (WGMMA, "--split-keys 100", "--split-keys 100: must be a multiple of 128, the KV block size B_c"),
+        (WGMMA, "--split-keys 128 --block-mask causal", "--block-mask: cannot be combined with --split-keys"),
         (DECODE, f"{CACHES} --page-rows 24", "--page-rows 24: must be a power of two, 16 or more"),
         (DECODE, f"{CACHES} --split-keys 100", "--split-keys 100: must be a multiple of 64, the KV block"),
         (DECODE, f"{CACHES} --window 3,0", "--window: attention/decode does not support it; use attention/wgmma"),

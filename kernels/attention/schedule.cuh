@@ -33,6 +33,11 @@ struct varlen_tile : work_tile {
     sequence seq;
 };
 
+/* A Q block with a part of its keys: several CTAs share them out (key_parts.cuh). */
+struct part_tile : varlen_tile {
+    int part, parts;
+};
+
 /* A Q block that packs the rows of several heads: `head` is the first of them, and rows count the rows of all. */
 struct packed_tile : varlen_tile {
     head_packing packing;
@@ -49,6 +54,13 @@ __device__ __forceinline__ head_packing packing_of(const packed_tile &tile) {
 template <auto cfg>
 constexpr bool packs_heads = [] {
     if constexpr (requires { cfg.packs; }) return cfg.packs || cfg.instruction == MMA_SYNC;
+    return false;
+}();
+
+/* True if several CTAs may share out the keys of a Q block. */
+template <auto cfg>
+constexpr bool splits_keys = [] {
+    if constexpr (requires { cfg.extended; }) return cfg.extended && !cfg.biased && cfg.instruction == WGMMA;
     return false;
 }();
 
@@ -198,6 +210,13 @@ __device__ __forceinline__ void publish_tile(const ring<queue_slots, bytes> &que
 }
 
 template <int bytes>
+__device__ __forceinline__ void publish_tile(const ring<queue_slots, bytes> &queue, int turn, const part_tile &first) {
+    queue.wait_until_empty(turn);
+    store_shared_v4(queue.stage(turn) + 48, first.part, first.parts, 0, 0);
+    publish_tile(queue, turn, (const varlen_tile &)first);
+}
+
+template <int bytes>
 __device__ __forceinline__ varlen_tile read_varlen_tile(const ring<queue_slots, bytes> &queue, int turn) {
     varlen_tile tile;
     sequence &seq = tile.seq;
@@ -215,13 +234,36 @@ __device__ __forceinline__ packed_tile read_packed_tile(const ring<queue_slots, 
     return tile;
 }
 
+template <int bytes>
+__device__ __forceinline__ part_tile read_part_tile(const ring<queue_slots, bytes> &queue, int turn) {
+    part_tile tile = {read_varlen_tile(queue, turn)};
+    int unused[2];
+    load_shared_v4(queue.stage(turn) + 48, tile.part, tile.parts, unused[0], unused[1]);
+    return tile;
+}
+
 /* The type that the scheduler publishes. */
 template <auto cfg>
-using tile_of_sequence = std::conditional_t<packs_heads<cfg>, packed_tile, varlen_tile>;
+using tile_of_sequence =
+    std::conditional_t<packs_heads<cfg>, packed_tile, std::conditional_t<splits_keys<cfg>, part_tile, varlen_tile>>;
 
-/* Q blocks of a sequence. */
+/* Parts into which the keys of each Q block of a sequence are split, of args.split_keys keys each. The last part has
+ * the rest, so a Q block must have as many blocks as the one with the fewest: the first has the first end of its keys,
+ * and the last the last beginning. */
 template <auto cfg>
-__device__ __forceinline__ int count_Q_blocks(const serving_args &args, int seq_q) {
+__device__ __forceinline__ int count_key_parts(const serving_args &args, const sequence &seq) {
+    if (args.split_keys == 0) return 1;
+    const key_range range = find_key_range(args, seq.seq_q, seq.seq_k);
+    const int last_row = (rows_of_Q_blocks<cfg>(seq.seq_q) - 1) * cfg.B_r, part_blocks = args.split_keys / cfg.B_c;
+    const int blocks = count_blocks<cfg.B_c>(seen_keys(range, cfg.B_r)) - first_seen<cfg.B_c>(range, last_row);
+    return max(1, (blocks + part_blocks - 1) / part_blocks);
+}
+
+/* Q blocks of a sequence, each as often as there are parts of its keys. */
+template <auto cfg>
+__device__ __forceinline__ int count_Q_blocks(const serving_args &args, const sequence &seq) {
+    const int seq_q = seq.seq_q;
+    if constexpr (splits_keys<cfg>) return rows_of_Q_blocks<cfg>(seq_q) * args.heads * count_key_parts<cfg>(args, seq);
     if constexpr (packs_heads<cfg>) {
         const head_packing packing = find_packing<cfg.B_r>(args, seq_q);
         if (packing.shift) return rows_of_Q_blocks<cfg>(seq_q << packing.shift) * args.KV_heads;
@@ -241,7 +283,7 @@ struct sequence_walk {
     __device__ __forceinline__ void read(int before) {
         const int sample = first + lane;
         int blocks = 0;
-        if (sample < args.batch) blocks = count_Q_blocks<cfg>(args, find_sequence(args, sample).seq_q);
+        if (sample < args.batch) blocks = count_Q_blocks<cfg>(args, find_sequence(args, sample));
         end = blocks;
         for (int distance = 1; distance < 32; distance *= 2) {
             const int others = __shfl_up_sync(0xffffffff, end, distance);
@@ -263,8 +305,8 @@ struct sequence_walk {
 };
 
 template <auto cfg>
-__device__ __forceinline__ varlen_tile find_Q_block(const serving_args &args, int sample, int number) {
-    const sequence seq = find_sequence(args, sample);
+__device__ __forceinline__ varlen_tile find_Q_block(const serving_args &args, const sequence &seq, int sample,
+                                                    int number) {
     const key_range range = find_key_range(args, seq.seq_q, seq.seq_k);
     const int rows = rows_of_Q_blocks<cfg>(seq.seq_q), group = heads_in_group(args);
     const bool by_sections = args.causal || args.window_right >= 0;
@@ -272,6 +314,23 @@ __device__ __forceinline__ varlen_tile find_Q_block(const serving_args &args, in
     const auto [head, behind] = order.find(number);
     const int row = (rows - 1 - behind) * cfg.B_r, blocks = count_blocks<cfg.B_c>(seen_keys(range, row + cfg.B_r));
     return {{row, head, sample, blocks, head / group}, first_seen<cfg.B_c>(range, row), seq};
+}
+
+template <auto cfg>
+__device__ __forceinline__ varlen_tile find_Q_block(const serving_args &args, int sample, int number) {
+    return find_Q_block<cfg>(args, find_sequence(args, sample), sample, number);
+}
+
+/* Parts of one Q block have neighboring numbers. */
+template <auto cfg>
+    requires splits_keys<cfg>
+__device__ __forceinline__ part_tile find_Q_block(const serving_args &args, int sample, int number) {
+    const sequence seq = find_sequence(args, sample);
+    const int parts = count_key_parts<cfg>(args, seq), part = number % parts, part_blocks = args.split_keys / cfg.B_c;
+    part_tile tile = {find_Q_block<cfg>(args, seq, sample, number / parts), part, parts};
+    tile.first_block += part * part_blocks;
+    if (part < parts - 1) tile.KV_blocks = tile.first_block + part_blocks;
+    return tile;
 }
 
 /* Walk along sequences with packed GQA rows: a group counts as one head. */

@@ -26,11 +26,15 @@
  *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+extend;
  *           (FP16, 192, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend+dv_128;
  *           (FP16, 576, 64, 32, 8): wgmma+stages_2+exp_16+serve+extend+dv_512;
- *           (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend+dropout;
- *           (FP16, 64, 192, 64, 12): wgmma+stages_4+exp_16+serve+extend+dropout;
- *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+extend+dropout;
- *           (FP16, 192, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend+dv_128+dropout;
- *           (FP16, 576, 64, 32, 8): wgmma+stages_2+exp_16+serve+extend+dv_512+dropout
+ *           (FP16, 576, 64, 32, 8): wgmma+stages_3+exp_16+serve+extend+dv_512+latent;
+ *           (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend+bias;
+ *           (FP16, 64, 192, 64, 12): wgmma+stages_4+exp_16+serve+extend+bias;
+ *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+extend+bias;
+ *           (FP16, 192, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend+dv_128+bias;
+ *           (FP16, 576, 64, 32, 8): wgmma+stages_2+exp_16+serve+extend+dv_512+bias;
+ *           (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend+dropout+bias;
+ *           (FP16, 64, 192, 64, 12): wgmma+stages_4+exp_16+serve+extend+dropout+bias;
+ *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+extend+dropout+bias
  * arch      sm_90a
  */
 #include "common/abi.h"
@@ -44,6 +48,7 @@
 #include "kernels/attention/dropout.cuh"
 #include "kernels/attention/dump.cuh"
 #include "kernels/attention/epilogue.cuh"
+#include "kernels/attention/key_parts.cuh"
 #include "kernels/attention/kv.cuh"
 #include "kernels/attention/lengths.cuh"
 #include "kernels/attention/mask.cuh"
@@ -73,7 +78,8 @@
  *
  * Rows of V may have fewer elements than those of K, a length of their own with `dv`. O of 512 columns does not fit the
  * registers of one consumer: two consumers share 64 rows, and each has half of O. Each of them multiplies half of the
- * columns of Q and K, and they add these halves of S through shared memory. Then both have the same S, m and l.
+ * columns of Q and K, and they add these halves of S through shared memory. Then both have the same S, m and l. With
+ * `latent` V is the first columns of K: the ring of V is that of K, whose blocks are released after both products.
  *
  * S of the next KV block is started before O of this one, so that a consumer turns S into exponentials while O is
  * computed. The block after the last one of a Q block is the first of the next Q block. The stages, and the phases of
@@ -147,7 +153,14 @@ constexpr int consumer_registers =
 
 /* True if registers hold Q. With d_head = 256 they are full of O, four consumers have too few, and biases need some. */
 template <attention_config cfg>
-constexpr bool Q_in_registers = cfg.d_head == 128 && !cfg.extended;
+constexpr bool Q_in_registers = cfg.d_head == 128 && !cfg.biased;
+
+/* With shared rows: steps of 16 columns of the consumer's half of Q that registers hold, of 18. Shared memory is the
+ * bottleneck there, because 64 rows read as many bytes of K as more rows would. */
+template <attention_config cfg>
+constexpr int Q_steps_in_registers = !shares_rows<cfg> || cfg.biased ? 0
+                                     : cfg.latent                    ? 12
+                                                                     : 10;
 
 /* True if the parts of Q use the stages of a ring, each with its own mbarriers; otherwise two full Q blocks alternate.
  */
@@ -175,6 +188,14 @@ constexpr bool copies_O = !Q_parts<cfg> && !(cfg.serves && cfg.d_head == 64) && 
 template <attention_config cfg>
 constexpr bool may_be_paged = cfg.paged_kv || cfg.extended;
 
+/* True if there may be a block mask, which tells the sweeper and the consumers which block of K and V a copy brings. */
+template <attention_config cfg>
+constexpr bool may_skip_blocks = cfg.biased;
+/* True if consumers know of the first block that the mask does not hide: at other sizes that takes registers of the
+ * loop, and more time than it saves. */
+template <attention_config cfg>
+constexpr bool finds_first_visible = may_skip_blocks<cfg> && cfg.d_head == 64;
+
 /* ---- shared memory ---- */
 
 /* Bytes of a row of a tile, of the rows of Q of a consumer, of a K and of a V block. */
@@ -184,7 +205,7 @@ constexpr int Q_bytes = group_rows * cfg.d_head * 2;
 template <attention_config cfg>
 constexpr int K_bytes = cfg.B_c * cfg.d_head * 2;
 template <attention_config cfg>
-constexpr int V_bytes = cfg.B_c * d_head_v<cfg> * 2;
+constexpr int V_bytes = cfg.latent ? K_bytes<cfg> : cfg.B_c * d_head_v<cfg> * 2;
 
 /* Bytes of a block of S in fp32, which a consumer leaves to the other one of its rows. */
 template <attention_config cfg>
@@ -233,13 +254,14 @@ __device__ __forceinline__ smem_layout<cfg> find_layout() {
         __shared__ __align__(1024) unsigned char last_part[Q_bytes<cfg>];
         at.last_Q = __cvta_generic_to_shared(last_part);
     }
-    at.V.first_stage = at.K.first_stage + cfg.stages * K_bytes<cfg>;
+    at.V.first_stage = at.K.first_stage + (cfg.latent ? 0 : cfg.stages * K_bytes<cfg>);
     at.O = at.V.first_stage + cfg.stages * V_bytes<cfg>; /* or the halves of S */
     at.K.first_full = at.O + (Q_parts<cfg> ? V_parts<cfg> * S_bytes<cfg> : row_groups<cfg> * Q_bytes<cfg>);
     at.V.first_full = at.K.first_full + 8 * cfg.stages;
     at.K.first_empty = at.V.first_full + 8 * cfg.stages;
     at.V.first_empty = at.K.first_empty + 8 * cfg.stages;
     at.Q.first_full = at.V.first_empty + 8 * cfg.stages;
+    if constexpr (cfg.latent) at.V.first_full = at.K.first_full, at.V.first_empty = at.K.first_empty;
     at.Q.first_empty = at.Q.first_full + 8 * Q_fulls<cfg>;
     at.queue.first_full = at.Q.first_empty + 8 * Q_fulls<cfg>; /* a multiple of 16 */
     at.queue.first_empty = at.queue.first_full + 8 * queue_slots;
@@ -258,9 +280,10 @@ __device__ __forceinline__ void init_mbarriers(const smem_layout<cfg> &at) {
         mbarrier_init(at.fetch, 1);
         for (int slot = 0; slot < queue_slots; slot++) at.queue.init(slot, cfg.n_warps + (cfg.serves ? 2 : 1));
         for (int stage = 0; stage < cfg.stages; stage++) {
-            mbarrier_init(at.K.full(stage), 1), mbarrier_init(at.V.full(stage), 1);
+            mbarrier_init(at.K.full(stage), 1);
+            if (!cfg.latent) mbarrier_init(at.V.full(stage), 1);
             mbarrier_init(at.K.empty(stage), consumers<cfg>);
-            mbarrier_init(at.V.empty(stage), consumers<cfg>);
+            if (!cfg.latent) mbarrier_init(at.V.empty(stage), consumers<cfg>);
             if (cfg.serves) mbarrier_init(at.landed(stage), 1);
         }
         fence_mbarrier_init();
@@ -290,6 +313,16 @@ __device__ __forceinline__ void start_QK_step(S_tiles<cfg> &S, const A &a, uint6
     if constexpr (cfg.B_c == 32 && cfg.dtype == BF16) wgmma_m64n32k16_bf16(S, a, K, accumulate);
 }
 
+/* The same of the first steps of a consumer's half of the columns, which begins at chunk number `half`. */
+template <attention_config cfg>
+__device__ __forceinline__ void load_steps_of_Q(Q_fragments<cfg> &Q, uint32_t Q_rows, int half, int lane) {
+    for (int step = 0; step < Q_steps_in_registers<cfg>; step++) {
+        const int tile = step / 2, chunk = half + step % 2 * 2 + lane / 16;
+        ldmatrix_x4(Q[4 * tile + step % 2],
+                    Q_rows + (tile * group_rows + lane % 16) * tile_row_bytes + (chunk ^ lane % 8) * 16);
+    }
+}
+
 /* Start S = Q K^T, a group of wgmma, one for each 16 columns of Q and K. Q is read from registers or, with the
  * descriptor Q_matrix, from shared memory. With shared rows a consumer multiplies the first or the second half of
  * each tile, to which the descriptors point. */
@@ -299,7 +332,7 @@ __device__ __forceinline__ void start_QK(S_tiles<cfg> &S, const Q_fragments<cfg>
     for (int k = 0; k < d_steps<cfg>; k++) {
         if (shares_rows<cfg> && k % 4 >= 2) continue;
         const uint64_t K_step = K + k / 4 * (cfg.B_c * tile_row_bytes / 16) + k % 4 * 2;
-        if constexpr (Q_in_registers<cfg>)
+        if (Q_in_registers<cfg> || k / 4 * 2 + k % 4 < Q_steps_in_registers<cfg>)
             start_QK_step<cfg>(S, Q[k], K_step, k != 0);
         else
             start_QK_step<cfg>(S, Q_matrix + k / 4 * (group_rows * tile_row_bytes / 16) + k % 4 * 2, K_step, k != 0);
@@ -387,6 +420,8 @@ template <attention_config cfg>
 __device__ __forceinline__ auto read_any_tile(const smem_layout<cfg> &at, int turn) {
     if constexpr (cfg.packs)
         return read_packed_tile(at.queue, turn);
+    else if constexpr (splits_keys<cfg>)
+        return read_part_tile(at.queue, turn);
     else if constexpr (cfg.serves)
         return read_varlen_tile(at.queue, turn);
     else
@@ -428,7 +463,7 @@ __device__ __forceinline__ void sweep(const args_of<cfg> &args, const smem_layou
     const auto sweep_block = [&](int n, const rows_in_use &rows) {
         if (!is_swept<cfg>(rows)) return;
         wait_for_phase(at.landed(swept), swept / cfg.stages);
-        if constexpr (cfg.extended)
+        if constexpr (may_skip_blocks<cfg>)
             if (args.block_mask) n = load_shared(at.swept(swept));
         clear_rows<cfg>(at.V.stage(n), 0, rows.first, lane);
         clear_rows<cfg>(at.V.stage(n), rows.end, cfg.B_c, lane);
@@ -457,6 +492,14 @@ struct producer {
     const args_of<cfg> &args;
     const tensor_maps &maps;
     const smem_layout<cfg> &at;
+
+    __device__ __forceinline__ const tensor_map &map_of_V() const {
+        if constexpr (cfg.latent) return maps.K;
+        return maps.V;
+    }
+
+    /* V is copied a block after K, unless K holds it. */
+    static constexpr int V_behind = cfg.latent ? 0 : 1;
 
     template <int bytes>
     static constexpr int tiles_of = bytes / (cfg.B_c * tile_row_bytes);
@@ -519,10 +562,10 @@ struct producer {
     /* V of a block that is swept: the sweeper passes it on to the consumers. */
     __device__ __forceinline__ void copy_to_sweeper(int n, int swept, const KV_position &from) const {
         at.V.wait_until_empty(n);
-        if constexpr (cfg.extended)
+        if constexpr (may_skip_blocks<cfg>)
             if (args.block_mask) store_shared(at.swept(swept), n);
         mbarrier_arrive_expect_tx(at.landed(swept), V_bytes<cfg>);
-        copy_rows<cfg.B_c, tiles_of<V_bytes<cfg>>>(at.V.stage(n), maps.V, at.landed(swept), from.row, from.head,
+        copy_rows<cfg.B_c, tiles_of<V_bytes<cfg>>>(at.V.stage(n), map_of_V(), at.landed(swept), from.row, from.head,
                                                    from.sample);
     }
 
@@ -539,9 +582,9 @@ struct producer {
         KV_position V_from;
         const auto copy_V = [&] {
             if (sweep_V)
-                copy_to_sweeper(copied - 1, swept++, V_from);
+                copy_to_sweeper(copied - V_behind, swept++, V_from);
             else
-                copy_block(at.V, maps.V, copied - 1, V_from);
+                copy_block(at.V, map_of_V(), copied - V_behind, V_from);
         };
         for (int turn = 0;; turn++) {
             const auto first = take_tile(turn);
@@ -552,20 +595,21 @@ struct producer {
             for (int block = last; block >= first.first_block; block--, copied++) {
                 if (block - first.first_block == ahead) mbarrier_arrive(at.fetch);
                 const KV_position K_from = find_KV_block<cfg.B_c>(first, block);
-                copy_block(at.K, maps.K, copied, K_from);
-                if (copied > 0) copy_V();
+                if (!cfg.latent) copy_block(at.K, maps.K, copied, K_from);
+                if (!cfg.latent && copied > 0) copy_V();
                 V_from = K_from, sweep_V = sweeps(first, block);
+                if (cfg.latent) copy_V();
                 if (Q_parts<cfg> && block == last)
                     for (int copy = 1; copy < Q_copies<cfg>; copy++) copy_Q(turn * Q_copies<cfg> + copy, copy, first);
             }
         }
-        if (copied > 0) copy_V();
+        if (!cfg.latent && copied > 0) copy_V();
     }
 
     /* ---- with a block mask: all lanes of the warp find the blocks, and the first one copies them ---- */
 
     __device__ __forceinline__ void produce_visible() const
-        requires(cfg.extended)
+        requires(may_skip_blocks<cfg>)
     {
         const bool leads = threadIdx.x == 0;
         int copied = 0, swept = 0; /* blocks, for all Q blocks */
@@ -637,8 +681,8 @@ struct producer {
         bool sweep_V = false;
         KV_position V_from;
         const auto copy_V = [&] {
-            const int n = copied - 1;
-            copy_pages(at.V, maps.V, n, sweep_V ? at.landed(swept) : at.V.full(n), copies, V_from);
+            const int n = copied - V_behind;
+            copy_pages(at.V, map_of_V(), n, sweep_V ? at.landed(swept) : at.V.full(n), copies, V_from);
             swept += sweep_V;
         };
         for (int turn = 0;; turn++) {
@@ -654,16 +698,17 @@ struct producer {
             for (int block = last; block >= first.first_block; block--, copied++) {
                 const KV_position next = copies.find(first, max(block - 1, 0));
                 if (copies.lane == 0 && block - first.first_block == ahead) mbarrier_arrive(at.fetch);
-                copy_pages(at.K, maps.K, copied, at.K.full(copied), copies, K_from);
-                if (copied > 0) copy_V();
+                if (!cfg.latent) copy_pages(at.K, maps.K, copied, at.K.full(copied), copies, K_from);
+                if (!cfg.latent && copied > 0) copy_V();
                 V_from = K_from, K_from = next;
                 sweep_V = sweeps(first, block);
+                if (cfg.latent) copy_V();
                 if (Q_parts<cfg> && block == last)
                     for (int copy = 1; copy < Q_copies<cfg>; copy++)
                         copy_Q_by_warp(turn * Q_copies<cfg> + copy, copy, first);
             }
         }
-        if (copied > 0) copy_V();
+        if (!cfg.latent && copied > 0) copy_V();
     }
 
     /* ---- K and V of one length for all ---- */
@@ -713,17 +758,18 @@ template <>
 struct served_share<false> {};
 
 /* For biases, the largest scores, dropout and block masks: where the bias begins for the Q block, the number of its
- * sequence and head, the kind of the KV block whose S comes next, the first key from which on blocks may need no mask
- * and no bias, and the largest score of the lane so far. */
-template <bool extended>
-struct extended_share {
-    bias_origin bias;
+ * sequence and head, the kind of the KV block whose S comes next, the largest score of the lane so far, and whether all
+ * blocks so far were hidden. */
+template <bool biased>
+struct bias_share {
+    bias_origin origin;
     uint32_t sequence_and_head;
-    int kind, unmasked_from;
+    int kind;
     float most;
+    bool all_hidden;
 };
 template <>
-struct extended_share<false> {};
+struct bias_share<false> {};
 
 /* Arrays that must stay in registers are separate variables, to which the struct refers, because the compiler splits a
  * struct only once every index into it is constant, which is too late for other optimizations. */
@@ -748,7 +794,8 @@ struct consumer {
     int turn = 0, block = 0, key;
     Q_share share;
     served_share<cfg.serves> served;
-    extended_share<cfg.extended> more;
+    bias_share<cfg.biased> bias;
+    int unmasked_from; /* with `extend`: the first key from which on blocks may need no mask, cap and bias */
     const std::conditional_t<cfg.drops, dropout_key, no_dropout> random{args};
     float sum_limit; /* a block with larger sums is computed again; -1 if the warp has a large row (softmax.cuh) */
 
@@ -776,6 +823,7 @@ struct consumer {
     __device__ __forceinline__ void take_Q(int turn) {
         at.Q.wait_until_full(Q_copy(turn));
         if constexpr (Q_in_registers<cfg>) load_Q<cfg>(Q, Q_rows(turn), lane);
+        if constexpr (Q_steps_in_registers<cfg> > 0) load_steps_of_Q<cfg>(Q, Q_rows(turn), 4 * V_part(), lane);
     }
 
     __device__ __forceinline__ Q_share find_share(int turn) {
@@ -796,14 +844,17 @@ struct consumer {
             served.last_key = warp_uniform(tile.first_block) * cfg.B_c;
             const common_keys common = find_common_keys(served.range, query(row), end);
             served.common = {warp_uniform(max(common.first, served.last_key)), warp_uniform(common.end)};
-            if constexpr (cfg.extended) {
+            unmasked_from = changes_scores() ? 0x7fffffff : served.common.first;
+            if constexpr (cfg.biased) {
                 const int sample = warp_uniform(max(tile.sample, 0)), head = warp_uniform(tile.head);
-                more = {find_bias(args, sample, head), (uint32_t)sample * args.heads + head, BLOCK_PARTIAL,
-                        changes_scores() ? 0x7fffffff : served.common.first, -INFINITY};
-                if (args.block_mask) return Q_share{first < 0 ? -1 : row, 0, blocks};
+                bias = {find_bias(args, sample, head), (uint32_t)sample * args.heads + head, BLOCK_PARTIAL, -INFINITY,
+                        true};
+                if (skips_blocks()) return Q_share{first < 0 ? -1 : row, 0, blocks};
             }
         }
-        const int seen = count_seen<cfg.B_c>(keys_of_rows(), end, blocks);
+        int seen = count_seen<cfg.B_c>(keys_of_rows(), end, blocks);
+        /* A part may have no block that these rows attend to: then they have one, whose scores are all masked. */
+        if constexpr (splits_keys<cfg>) seen = max(seen, warp_uniform(tile.first_block) + 1);
         return Q_share{first < 0 ? -1 : row, blocks - seen, seen};
     }
 
@@ -827,9 +878,12 @@ struct consumer {
         return 0;
     }
     __device__ __forceinline__ bool masks(int key) const {
-        if constexpr (cfg.extended)
-            return (args.block_mask && (is_hidden() || biases())) || key < more.unmasked_from ||
+        /* A function of the first term would take registers, as one for the body of change_and_mask_S() would. */
+        if constexpr (cfg.biased)
+            return (args.block_mask && (is_hidden() || biases() || all_were_hidden())) || key < unmasked_from ||
                    key + cfg.B_c > served.common.end;
+        else if constexpr (cfg.extended)
+            return key < unmasked_from || key + cfg.B_c > served.common.end;
         else if constexpr (cfg.serves)
             return is_masked<cfg.B_c>(served.common, key);
         else
@@ -862,9 +916,15 @@ struct consumer {
         pass_turn<cfg>(group);
     }
 
-    /* S is computed: release K and, if no other S follows, the part of Q in the ring. */
-    __device__ __forceinline__ void release_K(int block, int turn, bool last) const {
-        if (leads) mbarrier_arrive(at.K.empty(block));
+    /* S is computed: release K, unless it holds V, too, and, if no other S follows, the part of Q in the ring. If some
+     * of Q is in registers, all warps must have loaded it, as they have at the barriers of add_other_half(). */
+    __device__ __forceinline__ void release_K_and_add_other_half(int block, int turn, bool last) {
+        if (leads && !cfg.latent) mbarrier_arrive(at.K.empty(block));
+        if (!Q_steps_in_registers<cfg>) release_Q(turn, last);
+        add_other_half();
+        if (Q_steps_in_registers<cfg>) release_Q(turn, last);
+    }
+    __device__ __forceinline__ void release_Q(int turn, bool last) const {
         if (Q_parts<cfg> && leads && last) mbarrier_arrive(at.Q.empty(Q_copy(turn)));
     }
     __device__ __forceinline__ void release_V(int block) const {
@@ -905,26 +965,34 @@ struct consumer {
         if constexpr (cfg.cap) cap(S, args.softmax_scale / args.softcap);
     }
 
+    __device__ __forceinline__ bool skips_blocks() const {
+        if constexpr (may_skip_blocks<cfg>) return args.block_mask;
+        return false;
+    }
     /* True if every block gets a bias or a soft cap. Without them a block runs none of that code. */
     __device__ __forceinline__ bool changes_scores() const {
-        if constexpr (cfg.extended) return args.softcap > 0 || args.alibi_slopes || (args.bias && !args.block_mask);
+        if constexpr (cfg.biased) return args.softcap > 0 || args.alibi_slopes || (args.bias && !skips_blocks());
+        if constexpr (cfg.extended) return args.softcap > 0;
         return false;
     }
     /* The same for this block. */
-    __device__ __forceinline__ bool changes_block() const {
-        if constexpr (cfg.extended) return changes_scores() || biases();
+    __device__ __forceinline__ bool changes_block() const { return changes_scores() || biases(); }
+    __device__ __forceinline__ bool biases() const {
+        if constexpr (cfg.biased) return args.bias && bias.kind == BLOCK_PARTIAL;
         return false;
     }
-    __device__ __forceinline__ bool biases() const { return args.bias && more.kind == BLOCK_PARTIAL; }
     /* True if the block mask hides the KV block from the consumer's rows, but not from those of others. */
     __device__ __forceinline__ bool is_hidden() const {
-        if constexpr (cfg.extended) return more.kind == BLOCK_HIDDEN;
+        if constexpr (cfg.biased) return bias.kind == BLOCK_HIDDEN;
         return false;
     }
+    /* The first block that is not hidden is masked: m is not yet known, and without that the scores would be computed
+     * again. */
+    __device__ __forceinline__ bool all_were_hidden() const { return finds_first_visible<cfg> && bias.all_hidden; }
     __device__ __forceinline__ void find_bias_rows(bias_row (&rows)[2]) const {
         for (int half = 0; half < 2; half++) {
             const int query = min(share.row + 16 * warp + lane / 4 + 8 * half, served.rows - 1);
-            rows[half] = find_bias_row(args, more.bias, query, query + served.range.seq_k - served.rows);
+            rows[half] = find_bias_row(args, bias.origin, query, query + served.range.seq_k - served.rows);
         }
     }
     __device__ __forceinline__ void change_scores() {
@@ -939,11 +1007,14 @@ struct consumer {
         if constexpr (cfg.extended) {
             if (args.softcap > 0) cap(S, args.softmax_scale / args.softcap);
             const bool masked = is_hidden() || is_masked<cfg.B_c>(served.common, key);
-            if (masked && args.max_logits) mask_S();
-            if (biases() || args.alibi_slopes)
-                change_scores();
-            else
-                count_largest();
+            if constexpr (cfg.biased) {
+                if (finds_first_visible<cfg> && !is_hidden()) bias.all_hidden = false;
+                if (masked && args.max_logits) mask_S();
+                if (biases() || args.alibi_slopes)
+                    change_scores();
+                else
+                    count_largest();
+            }
             if (!masked) return;
         }
         mask_S();
@@ -952,10 +1023,10 @@ struct consumer {
     /* Rows past the end of a sequence do not count. */
     __device__ __forceinline__ void count_largest(const row_values &of_rows) {
         const int rows = served.rows - (share.row + 16 * warp + lane / 4);
-        more.most = fmaxf(more.most, fmaxf(rows > 0 ? of_rows[0] : -INFINITY, rows > 8 ? of_rows[1] : -INFINITY));
+        bias.most = fmaxf(bias.most, fmaxf(rows > 0 ? of_rows[0] : -INFINITY, rows > 8 ? of_rows[1] : -INFINITY));
     }
     __device__ __forceinline__ void count_largest() {
-        if constexpr (cfg.extended) {
+        if constexpr (cfg.biased) {
             if (!args.max_logits) return;
             row_values of_rows;
             find_lane_max(of_rows, S);
@@ -964,11 +1035,11 @@ struct consumer {
     }
     /* At the end of a Q block. */
     __device__ __forceinline__ void store_largest() const {
-        if constexpr (cfg.extended) {
+        if constexpr (cfg.biased) {
             if (!args.max_logits) return;
-            const float largest = unordered(warp_uniform(ordered(more.most)));
+            const float largest = unordered(warp_uniform(ordered(bias.most)));
             if (lane == 0 && largest > -INFINITY)
-                raise(args.max_logits + more.sequence_and_head, largest * score_factor(args));
+                raise(args.max_logits + bias.sequence_and_head, largest * score_factor(args));
         }
     }
 
@@ -1005,11 +1076,7 @@ struct consumer {
 
     /* The first S of a Q block: m is its maximum. */
     __device__ __forceinline__ void use_first_S(int block, int turn, row_values &m, row_values &l) {
-        if constexpr (cfg.serves)
-            release_K(block, turn, key == served.last_key);
-        else
-            release_K(block, turn, key == 0);
-        add_other_half();
+        release_K_and_add_other_half(block, turn, key == last_key());
         cap_S();
         if (masks(key))
             change_and_mask_S();
@@ -1095,11 +1162,7 @@ struct consumer {
 
     /* A later S: m may lag behind. Returns whether O, a sum over the blocks before, must be multiplied by `factor`. */
     __device__ __forceinline__ bool use_S(int block, bool masked) {
-        if constexpr (cfg.serves)
-            release_K(block, turn, key == served.last_key);
-        else
-            release_K(block, turn, key == 0);
-        add_other_half();
+        release_K_and_add_other_half(block, turn, key == last_key());
         cap_S();
         if (masked)
             change_and_mask_S();
@@ -1129,7 +1192,7 @@ struct consumer {
         round_to_P<cfg.dtype>(P, S);
         if constexpr (cfg.drops) {
             const int row = share.row + 16 * warp + lane / 4;
-            drop(P, random.for_this_block(), key, {row, row + 8}, more.sequence_and_head, args.keep_from, lane);
+            drop(P, random.for_this_block(), key, {row, row + 8}, bias.sequence_and_head, args.keep_from, lane);
         }
         names.round();
     }
@@ -1148,6 +1211,12 @@ struct consumer {
             bulk_commit_group();
         }
     }
+    /* The sink of a row is added once. */
+    __device__ __forceinline__ bool has_sink(const auto &tile) const {
+        if constexpr (splits_keys<cfg>)
+            if (tile.parts > 1) return false;
+        return args.sinks;
+    }
     __device__ __forceinline__ void store_O(int first_row) {
         const auto first = read_any_tile<cfg>(at, turn);
         const int row = first_row + 16 * warp;
@@ -1161,10 +1230,14 @@ struct consumer {
                 return args.sinks ? args.sinks[first.head + head] : -INFINITY;
             });
         else if constexpr (cfg.serves)
-            divide_by_l(O, m, l, [=, sink = args.sinks ? args.sinks[first.head] : -INFINITY](int) { return sink; });
+            divide_by_l(O, m, l,
+                        [=, sink = has_sink(first) ? args.sinks[first.head] : -INFINITY](int) { return sink; });
         else
             divide_by_l(O, l);
         if constexpr (cfg.drops) rescale(O, {args.dropout_scale, args.dropout_scale});
+        if constexpr (splits_keys<cfg>)
+            if (first.parts > 1)
+                return store_key_part<cfg>(args, first, O, m, l, row + lane / 4, lane, V_part() * V_columns<cfg>);
         if (args.LSE && V_part() == 0) store_LSE(args, m, l, seq, packing, row + lane / 4, first.head, sample, lane);
         /* A copy writes 16 rows, and those past the end may be another sequence's. The compiler must know that the
          * lanes agree, or no loop counts in uniform registers. */
@@ -1185,12 +1258,12 @@ struct consumer {
      * all warps, and the producer then replaces what they read here. So they meet, the first time or, if no
      * wait_for_turn() follows, every time. */
     __device__ __forceinline__ void take_visible(int number, int turn, bool first = false) {
-        if constexpr (cfg.extended) {
+        if constexpr (may_skip_blocks<cfg>) {
             if (!args.block_mask) return;
             at.K.wait_until_full(number);
             const uint32_t visible = warp_uniform(load_shared(at.visible(number)));
             key = (visible >> 8) * cfg.B_c;
-            more.kind = visible >> 2 * part_of(turn) & 3;
+            bias.kind = visible >> 2 * part_of(turn) & 3;
             if (first || !cfg.ping_pong) bar_sync(1 + consumers<cfg> + group, group_threads);
         }
     }
@@ -1341,13 +1414,13 @@ __device__ __forceinline__ void start_copies(const args_of<cfg> &args, const ten
         const bool paged = cfg.paged_kv || (cfg.extended && args.pages != NULL);
         if (paged && warp == 0) producer<cfg>{args, maps, at}.produce_from_pages();
         bool visible = false;
-        if constexpr (cfg.extended) {
+        if constexpr (may_skip_blocks<cfg>) {
             visible = args.block_mask != NULL;
             if (visible && warp == 0) producer<cfg>{args, maps, at}.produce_visible();
         }
         if (!paged && !visible && threadIdx.x == 0) producer<cfg>{args, maps, at}.produce_for_sequences();
         const auto narrow = [&](auto &tile) {
-            if constexpr (cfg.extended)
+            if constexpr (may_skip_blocks<cfg>)
                 if (visible) narrow_to_visible<cfg>(args, tile);
         };
         if (warp == 1) schedule_sequences<cfg>(args, at.queue, at.fetch, narrow);
@@ -1394,6 +1467,8 @@ __global__ void __launch_bounds__(32 * cfg.n_warps + group_threads, 1)
 template <attention_config cfg>
 __global__ void __launch_bounds__(32 * cfg.n_warps + group_threads, 1)
     flash_forward(const __grid_constant__ extended_args args, const __grid_constant__ tensor_maps maps) {
+    if constexpr (splits_keys<cfg>)
+        if (args.combines) return combine_key_parts<cfg>(args);
     FL_ATTEND(cfg, args, maps)
 }
 

@@ -231,10 +231,10 @@ static void fields(fl_library *library) {
           "does not support it; use attention/wgmma or attention/decode");
     attention.asked.version = "attention/wgmma";
     WRONG(wrong.config = "(FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve", "use one with the flag pages");
-    attention.asked.config = "(FP16, 64, 192, 64, 12): wgmma+stages_4+exp_16+serve+extend";
+    attention.asked.config = "(FP16, 64, 192, 64, 12): wgmma+stages_4+exp_16+serve+extend+bias";
     WRONG(wrong.dropout_p = 0.5f, "use one with the flag dropout");
-    attention.asked.config = "(FP16, 64, 192, 64, 12): wgmma+stages_4+exp_16+serve+extend+dropout";
-    WRONG(wrong.dropout_p = 0, "+dropout requires it");
+    attention.asked.config = "(FP16, 64, 192, 64, 12): wgmma+stages_4+exp_16+serve+extend+dropout+bias";
+    WRONG(wrong.dropout_p = 0, "+dropout+bias requires it");
     attention.asked.config = "(FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve+pages";
     attention.tensors.block_table = NULL;
     attention.asked.arrays = FL_SEQLENS_K;

@@ -115,6 +115,14 @@ def test_values_are_a_part_of_the_keys(kernel: str) -> None:
             right(o[b], lse[b], reference(q[b], cache[b, :n], cache[b, :n, :, :d_v], {"causal": True}))
 
 
+def test_few_heads_with_many_keys_take_an_instance_that_splits_them() -> None:
+    """Others pack the heads of a group, as where a result must not depend on the batch."""
+    for batch, word, more in ((1, "extend", {}), (100, "pack", {}), (1, "pack", {"deterministic": "batch"})):
+        q, k = np.zeros((batch, 1, 8, 256), np.float16), np.zeros((batch, 1024, 4, 256), np.float16)
+        more |= {"seqlens_k": np.full(batch, 1024, np.int32), "version": "attention/wgmma"}
+        assert word in flashladder.supports(q, k, k, **more).config
+
+
 def test_best_takes_the_next_larger_instance() -> None:
     for d_head, instance in ((40, "64"), (72, "128"), (80, "128"), (96, "96"), (136, "256"), (160, "256")):
         q = np.zeros((1, 100, 2, d_head), np.float16)

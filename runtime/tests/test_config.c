@@ -212,6 +212,12 @@ static void shared_memory(void) {
     }
 }
 
+static void refuses(const char *const symbols[], size_t count) {
+    struct kernel_config config;
+    for (size_t i = 0; i < count; i++)
+        ok(!config_from_symbol(symbols[i], strlen(symbols[i]), &config), "refuses %s", symbols[i]);
+}
+
 /* Symbols of an attention_config. */
 static void attention_symbols(void) {
 #define ATTENTION "_Z13flash_forwardIXtl16attention_configL5dtype5ELi128ELi128ELi128ELi8E"
@@ -230,34 +236,23 @@ static void attention_symbols(void) {
         "L11instruction2ELi2ELi32ELb1ELb1ELb0ELb0ELb0ELb1E" SERVING MAPS, /* shorter rows, without their args */
         ATTENTION "L11instruction2ELi2ELi32ELb1ELb0ELb0ELb0ELb0ELb0ELb1E" PARAMETERS MAPS, /* an unknown field in use */
     };
-    ok(decodes(ATTENTION "L11instruction2ELi2ELi32ELb1E" PARAMETERS MAPS,
-               "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong"),
-       "a symbol of an attention_config for wgmma");
-    ok(decodes(ATTENTION "L11instruction2ELi2ELi32ELb1ELb1E" SERVING MAPS,
-               "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve"),
-       "one that serves");
-    ok(decodes(ATTENTION "L11instruction2ELi2ELi32ELb0ELb1ELb1E" SERVING MAPS,
-               "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+serve+cap"),
-       "one with a cap");
-    ok(decodes(ATTENTION "L11instruction2ELi2ELi32ELb1ELb1ELb0ELb1E" SERVING MAPS,
-               "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+pages"),
-       "one with pages");
-    ok(decodes(ATTENTION "L11instruction2ELi2ELi32ELb1ELb1ELb0ELb1ELb1E" SERVING MAPS,
-               "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+pages+pack"),
-       "one that packs heads, too");
-    ok(decodes(ATTENTION "L11instruction2ELi2ELi32ELb1ELb1ELb0ELb0ELb0ELb1EEEEv13extended_args" MAPS,
-               "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend"),
-       "one for shorter rows and biases");
-    ok(decodes("_Z13flash_forwardIXtl16attention_configL5dtype5ELi192ELi128ELi128ELi8EL11instruction2ELi2ELi32ELb1ELb1"
-               "ELb0ELb0ELb0ELb1ELi128EEEEv13extended_args" MAPS,
-               "(FP16, 192, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend+dv_128"),
-       "one with shorter rows of V");
-    ok(decodes(ATTENTION "L11instruction1ELi4E" PARAMETERS, "(FP16, 128, 128, 128, 8): mma_sync+stages_4"),
-       "one for mma.sync, without the last fields");
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct kernel_config config;
-        ok(!config_from_symbol(bad[i], strlen(bad[i]), &config), "refuses %s", bad[i]);
-    }
+    static const struct {
+        const char *symbol, *config;
+    } good[] = {
+        {ATTENTION "L11instruction2ELi2ELi32ELb1E" PARAMETERS MAPS, WGMMA_KERNEL},
+        {ATTENTION "L11instruction2ELi2ELi32ELb1ELb1E" SERVING MAPS, WGMMA_KERNEL "+serve"},
+        {ATTENTION "L11instruction2ELi2ELi32ELb0ELb1ELb1E" SERVING MAPS,
+         "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+serve+cap"},
+        {ATTENTION "L11instruction2ELi2ELi32ELb1ELb1ELb0ELb1E" SERVING MAPS, WGMMA_KERNEL "+serve+pages"},
+        {ATTENTION "L11instruction2ELi2ELi32ELb1ELb1ELb0ELb1ELb1E" SERVING MAPS, WGMMA_KERNEL "+serve+pages+pack"},
+        {ATTENTION "L11instruction2ELi2ELi32ELb1ELb1ELb0ELb0ELb0ELb1EEEEv13extended_args" MAPS,
+         WGMMA_KERNEL "+serve+extend"},
+        {ATTENTION "L11instruction2ELi2ELi32ELb1ELb1ELb0ELb0ELb0ELb1ELi128ELb0ELb0ELb1EEEEv13extended_args" MAPS,
+         WGMMA_KERNEL "+serve+extend+dv_128+bias"},
+        {ATTENTION "L11instruction1ELi4E" PARAMETERS, "(FP16, 128, 128, 128, 8): mma_sync+stages_4"}};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        ok(decodes(good[i].symbol, good[i].config), "a symbol of %s", good[i].config);
+    refuses(bad, sizeof bad / sizeof *bad);
 }
 
 /* Symbols of a backward_config: what serves has parameters of its own. */
@@ -272,10 +267,7 @@ static void backward_symbols(void) {
     ok(decodes("_Z14flash_backward" BACKWARD_VALUES "EEEv13backward_args" MAPS, CONFIG), "a backward pass");
     ok(decodes("_Z14flash_backward" BACKWARD_VALUES "Lb1EEEEv21backward_serving_args" MAPS, CONFIG "+serve"),
        "one that serves");
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct kernel_config config;
-        ok(!config_from_symbol(bad[i], strlen(bad[i]), &config), "refuses %s", bad[i]);
-    }
+    refuses(bad, sizeof bad / sizeof *bad);
 }
 
 /* A flag of one family in a configuration of another, a shape alone, and an instruction that no family has. */
@@ -314,7 +306,7 @@ static void features(void) {
         {WGMMA_KERNEL, FAMILY_ATTENTION, GENERAL | 1u << TENSOR_COPIES},
         {WGMMA_KERNEL "+serve+cap+pages", FAMILY_ATTENTION,
          GENERAL | 1u << TENSOR_COPIES | 1u << SERVES | 1u << CAP | 1u << PAGED_KV},
-        {WGMMA_KERNEL "+serve+extend", FAMILY_ATTENTION,
+        {WGMMA_KERNEL "+serve+extend+bias", FAMILY_ATTENTION,
          GENERAL | 1u << TENSOR_COPIES | 1u << SERVES | 1u << SERVES_ALL | 1u << EXTENDED | 1u << BIAS},
         {MMA_SYNC_KERNEL, FAMILY_ATTENTION, GENERAL | 1u << PACKED_HEADS},
         {MMA_SYNC_KERNEL "+serve", FAMILY_ATTENTION, GENERAL | 1u << PACKED_HEADS | 1u << SERVES | 1u << SERVES_ALL},
@@ -404,6 +396,19 @@ static void ragged_queries(void) {
     ok(launch_of(&config, front, 132).grid_x == 2, "one CTA for each KV head");
 }
 
+/* Results of parts of the keys follow the counters of another kernel. A second launch adds them up. */
+static void parts_of_keys(void) {
+    extended_args args = {.serving.attention = {.batch = 2, .heads = 3, .KV_heads = 3, .seq_q = 5, .seq_k = 700}};
+    const attention_args *const front = &args.serving.attention;
+    struct kernel_config config;
+    struct failure failure;
+    ok(!config_parse(WGMMA_KERNEL "+serve+extend", &config, &failure) && config_has(&config, SPLITS_KEYS), "reads it");
+    ok(launch_count(&config, front) == 1 && launch_of(&config, front, 132).grid_x == 6, "a CTA for each Q block");
+    args.serving.split_keys = 128;
+    ok(launch_count(&config, front) == 2 && launch_of(&config, front, 132).grid_x == 132, "all multiprocessors");
+    ok(launch_workspace_bytes(&config, front, 132) == 4 * DECODE_COUNTERS + 6 * 6 * 5 * (128 + 4) * 4, "six parts");
+}
+
 int main(void) {
     shared_cases();
     limits();
@@ -417,5 +422,6 @@ int main(void) {
     features();
     shared_keys();
     ragged_queries();
+    parts_of_keys();
     return tap_done();
 }

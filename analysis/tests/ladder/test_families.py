@@ -74,5 +74,5 @@ def test_a_family_is_a_fields_file_and_a_row(tmp_path: Path) -> None:
         "opt_softmax, lazy, stages_N, slack_N, padded, split_tail, persistent, tensor, producer, qk_ahead, ping_pong, "
         "double_q, exp_N, first_max, early_k",
         "'petals_3' is a flag of fake, not of attention; write one of mma_sync|wgmma, stages_N, exp_N, ping_pong, "
-        "serve, cap, pages, pack, extend, dv_N, dropout",
+        "serve, cap, pages, pack, extend, dv_N, dropout, latent, bias",
     ]
