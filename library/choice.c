@@ -49,7 +49,7 @@ static bool has_instance(const struct embedded *version, enum feature feature) {
 /* True if there are too few CTAs unless they share out the keys, and the heads of a group can be the rows of a Q block
  * without an instance that packs them. */
 static bool decodes_alone(const fl_problem *problem) {
-    enum { FEW_BLOCKS = 64, MANY_KEYS = 1024 };
+    enum { FEW_BLOCKS = 64, MANY_KEYS = 512 };
     return problem->seq_q == 1 && problem->seq_k >= MANY_KEYS && !problem->split_keys && !problem->windowed &&
            !problem->kv_dtype && !(problem->arrays & (FL_CU_SEQLENS_Q | FL_SEQLENS_Q | FL_SINKS)) &&
            (int64_t)problem->kv_heads * problem->batch <= FEW_BLOCKS;

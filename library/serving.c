@@ -547,21 +547,34 @@ static int64_t keys_of_row(const fl_problem *problem) {
     return keys < problem->seq_k ? keys : problem->seq_k;
 }
 
-/* Keys of a part for the shortest predicted time; 0 for no parts. In units of a KV block, a CTA takes two for the begin
- * and the end of a part, and the second launch takes three, on an H200. A sequence whose length only the device knows
- * may have fewer parts. */
+/* Predicted time of the launch that adds up parts, in sixteenths of the time of a KV block. A warp has 128 columns of a
+ * row at a time, for which it waits FIRST and then 1 for each part. */
+static int64_t time_of_sums(const struct kernel_config *config, const attention_args *args, int64_t parts,
+                            int multiprocessors) {
+    enum { COLUMNS = 128, START = 32, FIRST = 56 };
+    const int64_t rows = (int64_t)args->batch * args->heads * args->seq_q;
+    const int64_t work = rows * ((config_d_head_v(config) + COLUMNS - 1) / COLUMNS);
+    const int64_t warps = (int64_t)multiprocessors * (launch_threads(config) / 32);
+    return START + (work + warps - 1) / warps * (FIRST + parts);
+}
+
+/* Keys of a part for the shortest predicted time; 0 for no parts. The beginning and the end of a part take as long as
+ * two KV blocks. All constants were fitted to an H200. A sequence whose length only the device knows may have fewer
+ * parts.
+ */
 static int32_t keys_of_part(const struct kernel_config *config, const fl_problem *problem, int multiprocessors,
                             const attention_args *args) {
-    enum { ENDS = 2, SECOND_LAUNCH = 3 };
+    enum { ENDS = 2, SIXTEENTHS = 16 };
     const int64_t Q_blocks = launch_Q_blocks(config, args);
     const int64_t blocks = (keys_of_row(problem) + config->B_c - 1) / config->B_c;
     if (!config_has(config, SPLITS_KEYS) || problem->split_keys || problem->arrays & FL_BLOCK_MASK || Q_blocks < 1)
         return 0;
-    int64_t best = 0, least = blocks + ENDS;
+    int64_t best = 0, least = SIXTEENTHS * (blocks + ENDS);
     for (int64_t parts = 2; Q_blocks * parts <= 4 * multiprocessors && Q_blocks < multiprocessors; parts++) {
         const int64_t of_part = (blocks + parts - 1) / parts;
         const int64_t turns = (Q_blocks * parts + multiprocessors - 1) / multiprocessors;
-        const int64_t time = turns * (of_part + ENDS) + SECOND_LAUNCH;
+        const int64_t sums = time_of_sums(config, args, parts, multiprocessors);
+        const int64_t time = SIXTEENTHS * turns * (of_part + ENDS) + sums;
         if (time < least) least = time, best = of_part;
     }
     return (int32_t)(best * config->B_c);

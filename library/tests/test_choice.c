@@ -3,6 +3,7 @@
 #include "library/choice.h"
 #include "library/gradients.h"
 #include "library/ranking.h"
+#include "library/serving.h"
 #include "runtime/config.h"
 #include "runtime/launch.h"
 
@@ -12,8 +13,7 @@
 
 enum { VERSIONS = 6, KB = 1024, STATIC_BYTES = 16 * KB };
 
-/* v37 requires contiguous tensors of one shape, attention/mma_sync has a large and a small config, and attention/wgmma
- * requires sm_90a. */
+/* v37 requires contiguous tensors of one shape, attention/mma_sync has two configs, attention/wgmma requires sm_90a. */
 static const char WHOLE_BLOCKS[] = "(FP16, 128, 128, 64, 4): async+load_0_0_0_tiles";
 static const char LARGE[] = "(FP16, 128, 256, 64, 8): mma_sync+stages_4";
 static const char SMALL[] = "(FP16, 128, 128, 32, 4): mma_sync+stages_2";
@@ -225,8 +225,7 @@ static void rankings(void) {
     }
 }
 
-/* Versions that nobody has measured come last: kernels with other names, of these the ones for one architecture, then
- * the newest. */
+/* Versions that nobody has measured come last: first other names, of these those for one architecture, then numbers. */
 static void not_measured(void) {
     static const char *const names[] = {"v900", "v902", "v901", "attention/mma_sync"};
     static const char *const living[] = {"v900", "attention/new", "attention/newer", "attention/wgm"};
@@ -311,6 +310,21 @@ static void few_rows(void) {
     add(&made, "attention/decode", decode, NULL, "sm_90a");
     const struct call many = call_of(NULL);
     chosen(&made, &many, &H200, "attention/decode", decode, "many rows, where there is no other");
+}
+
+/* CTAs share out keys only where that is faster. In each row: sequences, their keys, and the keys of a part. */
+static void parts_of_keys(void) {
+    static const int32_t cases[][3] = {{1, 128, 0}, {1, 512, 32}, {32, 512, 0}, {32, 4096, 1024}};
+    static const char MLA[] = "(FP16, 576, 64, 32, 8): wgmma+stages_2+exp_16+serve+extend+dv_512";
+    struct kernel_config config;
+    struct failure failure;
+    const bool read = !config_parse(MLA, &config, &failure);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const fl_problem problem = {.seq_k = cases[i][1]};
+        extended_args args = {.serving.attention = {.batch = cases[i][0], .heads = 1, .KV_heads = 1, .seq_q = 64}};
+        serving_fit(&config, &problem, 132, &args);
+        ok(read && args.serving.split_keys == cases[i][2], "%d of %d keys", cases[i][0], cases[i][1]);
+    }
 }
 
 /* The kernels of e4m3: one for Hopper, one for 12.0, and one for 8.9 and newer. */
@@ -406,6 +420,7 @@ int main(void) {
     short_names();
     removed(&made);
     few_rows();
+    parts_of_keys();
     products_of_e4m3();
     gradients();
     return tap_done();
