@@ -112,7 +112,7 @@ static bool add_single(single_access *to, const global_cell *cell) {
     return true;
 }
 
-/* What a cluster did to a piece as to one. */
+/* Add a cluster's accesses to a piece to the launch's cell for the whole piece. */
 static void add_coarse(grid_page *to, const page *from, uint32_t piece) {
     grid_cell *sum = &to->pieces[piece];
     const extremes before = sum->reads;

@@ -87,7 +87,7 @@ static void print_blind_spots(FILE *to, const char *opcode) {
     }
 }
 
-/* What forms of an opcode need. */
+/* Print the targets that the forms of an opcode need. */
 static void print_targets(FILE *to, const char *opcode) {
     const target_rule *rule;
     for (size_t i = 0; (rule = emu_target_rule(i)); i++)

@@ -11,7 +11,7 @@ typedef struct form {
     lane_function *lanes; /* of a row that emu_decode_lanes() decodes, else NULL */
 } form;
 
-/* What instructions of one of the names need that have all of the modifiers, as TARGET_ROW says. */
+/* A TARGET_ROW: an instruction with one of the names and all of the modifiers needs one of the targets. */
 typedef struct target_rule {
     const char *names, *modifiers, *targets;
 } target_rule;
@@ -28,7 +28,7 @@ bool emu_is_alternative(const char *word, const char *alternatives);
 void emu_index_forms(loader *load);
 /* Leaves by emu_load_fail() where no form has the opcode, so that operands of unknown ones need not be read. */
 void emu_check_opcode(loader *load, const opcode *in, int line);
-/* Leaves by emu_load_fail() where the .target of the text lacks what a rule for targets has this name for. */
+/* Leaves by emu_load_fail() if a target_rule has this name and the .target of the text is none of its targets. */
 void emu_expect_target(loader *load, const char *name, int line);
 /* The form of an instruction; leaves by emu_load_fail() with a reason when there is none, or none for the .target. */
 const form *emu_find_form(loader *load, const statement *in, form_match *match);

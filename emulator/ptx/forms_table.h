@@ -8,10 +8,11 @@
  * row. LANES_ROW is a form whose ops compute each lane by a lane function. An includer defines the rows that it needs:
  * the kinds and the dispatch of ops, the declarations of the handlers, decoding rules and lane functions, and the text
  * of `ptxrun --forms` and `ptxrun --explain` are all made from this text. The emulator rejects what no row accepts.
- * TARGET_ROW is what an instruction with such a name and, in this order, such modifiers needs; one with neither is in
- * all targets. A name may also be a directive, a special register, or what a decoding rule tests (emu_expect_target).
- * sm_100f: from there on in its family, of which sm_100a is; sm_90: from there on. Of the rules that a text breaks the
- * last is told. BLIND_ROW is something that it does not see, with the opcodes where people look for it.
+ * TARGET_ROW says which targets have an instruction with one of these names and all of these modifiers, in this order;
+ * all targets have an instruction without such a row. A name may also be a directive, a special register, or what a
+ * decoding rule tests (emu_expect_target). "sm_90 or later" means any later target; "sm_100f or later" means later
+ * targets of the same family, which includes sm_100a. If a text breaks several rules, the message names the last one.
+ * BLIND_ROW is something that the emulator does not see, with the opcodes where people look for it.
  *
  * modifiers: tokens in the order PTX writes them; alternatives are separated by bars, a token ending in '?' may be
  * absent. operands: d is the destination, p and q are predicates, [a] is an address, the others are sources. A register

@@ -438,7 +438,7 @@ static void parse_version(parser *p) {
     next(p);
 }
 
-/* "sm_90a" is 90 and 'a'; an option such as "debug" is nothing. Of joined texts the highest counts. */
+/* Read "sm_90a" as 90 and 'a', and ignore options such as "debug". Joined texts have the highest of their targets. */
 static void take_target(loader *load, const token *target) {
     unsigned number = 0;
     if (target->length < 4 || memcmp(target->begin, "sm_", 3) != 0) return;

@@ -1,5 +1,5 @@
-"""What the emulator accepts and rejects, compared with ptxas: forms of arithmetic, comparisons, conversions and votes;
-the order of modifiers; and the targets of each form."""
+"""The emulator accepts what ptxas accepts and rejects what it rejects: forms of arithmetic, comparisons, conversions
+and votes, the order of modifiers, and the targets of each form."""
 
 import re
 from collections.abc import Sequence

@@ -262,7 +262,7 @@ def candidates() -> list[str]:
 
 
 def lines_refused_by_ptxas(path: Path) -> dict[int, str]:
-    """What ptxas says of the lines of a text: it continues after an error. It makes no code for compute_90."""
+    """The error of each line that ptxas rejects. It continues after one, and for compute_90 it generates no code."""
     (target,) = re.findall(r"\.target sm_(\w+)", path.read_text())
     arch = "75" if len(target) < 3 and int(target) < 75 else target
     command = [PTXAS, f"-arch=compute_{arch}", "-o", path.with_suffix(".cubin"), path]
