@@ -303,8 +303,7 @@ def test_two_ctas_draw_tickets_in_every_way(tickets: int, tmp_path: Path) -> Non
 
 
 def parts(tickets: int, ctas: int) -> int:
-    """Each CTA first draws any ticket, or one that ends it; after a ticket, which is all that it remembers, any later
-    one."""
+    """Each CTA first draws any ticket, or one that ends it. It remembers only its ticket, then draws any later."""
     draws = tickets + ctas
     return ctas * draws + sum(draws - 1 - ticket for ticket in range(tickets))
 

@@ -1,5 +1,4 @@
-"""Declarations of modules: names given twice, alignments, textures, rejected entries next to others, variables,
-limits."""
+"""Declarations of modules: repeated names, alignments, textures, rejected entries next to others, variables, limits."""
 
 from pathlib import Path
 

@@ -1,5 +1,4 @@
-/* test_driver.c - the driver API over the emulator, topic by topic: lib/emulated/libcuda.so.1, linked as a program
- * links it. Its stderr is read back. */
+/* test_driver.c - the driver API over the emulator: lib/emulated/libcuda.so.1, to which this program is linked. */
 #include "common/tests/tap.h"
 
 #define CUDA_ENABLE_DEPRECATED /* functions that programs still call */

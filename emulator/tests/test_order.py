@@ -1,5 +1,4 @@
-"""The order of CTAs and warps: the same with any number of host threads, fair to those that poll, and named where
-nobody can continue."""
+"""CTAs and warps run in an order that host threads do not change, that is fair to polling, and that ends deadlocks."""
 
 from pathlib import Path
 

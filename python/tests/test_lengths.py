@@ -31,8 +31,7 @@ class Case(NamedTuple):
 
 
 def reference(q: Any, k: Any, v: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
-    """O, log-sum-exp [heads, rows] and the largest score [heads] of one sequence in float64. options["factors"] are
-    those of the weights [heads, rows, keys]."""
+    """O, log-sum-exp [heads, rows] and largest score [heads] in float64. "factors": of weights [heads, rows, keys]."""
     rows, heads, d_head = q.shape
     keys = k.shape[0]
     group = heads // k.shape[1]

@@ -219,8 +219,7 @@ def test_pages_of_a_cache_as_large_as_the_memory() -> None:
 @pytest.mark.parametrize("version", ["attention/wgmma", "attention/decode", "attention/mma_sync"])
 @pytest.mark.parametrize("d_head", [64, 128])
 def test_the_largest_scores_of_any_size_win(d_head: int, version: str, size: float) -> None:
-    """Three keys share the maximum, in blocks of keys that begin with smaller ones; log-sum-exp has its size. Scores
-    are all above or all below 0."""
+    """Three keys share the maximum, in blocks that begin with smaller ones. Scores are all above or all below 0."""
     q, k, v = three(3, 300, d_head=d_head)
     q[..., 1:], k[..., 1:] = 0, 0
     top = 901 if size > 0 else -1

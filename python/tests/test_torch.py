@@ -402,8 +402,7 @@ def test_varlen_attn_takes_pages() -> None:
 
 
 def ragged_pages() -> Any:
-    """The sequences of varlen() with the keys in pages of 16: q, k, v, cu_q, used keys, table; the pages of nobody have
-    NaN."""
+    """The sequences of varlen() with the keys in pages of 16: q, k, v, cu_q, used keys, table. Unused pages are NaN."""
     q, k, v, cu_q, cu_k, *_ = varlen()
     used = (cu_k[1:] - cu_k[:-1]).to(torch.int32)
     table = torch.tensor([[5, 0, 999], [3, 999, 999], [1, 6, 2]], dtype=torch.int32, device=DEVICE)

@@ -104,8 +104,7 @@ def unexplained(
     accepted: dict[str, str] | None = None,
     errors: tuple[type[Exception], ...] = ERRORS,
 ) -> list[str]:
-    """A line for each wrong value that is accepted, and for each whose error does not explain it. `accepted` has kinds
-    of mistakes by argument that are none."""
+    """A line for each wrong value that is accepted or whose error does not explain it; `accepted` has exempt kinds."""
     function(**arguments)
     found = []
     for name in dict.fromkeys([*arguments, *parameters(function)]):

@@ -146,8 +146,7 @@ struct made {
     unsigned char info[24], text[128], bank_3[8], bank_2[8], other_bank[8], bank_0[8];
 };
 
-/* A cubin of one kernel, "k", with 40 registers and 2000 bytes of shared memory in addition to the driver's own 1024;
- * what a test wants else it changes. */
+/* A cubin of a kernel, "k", with 40 registers and 2000 bytes of shared memory besides the driver's; tests change it. */
 static struct made make_cubin(void) {
     static const char *const names[SECTIONS] = {".shstrtab",       ".strtab",          ".symtab",
                                                 ".nv.info",        ".text.k",          ".nv.constant3.k",

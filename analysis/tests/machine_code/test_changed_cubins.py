@@ -34,8 +34,7 @@ FACTS = {
 
 
 def place_of(data: bytes, name: str, attribute: int | None) -> int:
-    """Start of the contents of the last such section, or of the attribute's value in it, or of its size without
-    bytes."""
+    """Start of the last such section's contents, or of the attribute's value in it, or of the size if that is empty."""
     found = 0
     for index, section in enumerate(Cubin(data).sections):
         if section.name != name and not (name.endswith(KERNEL) and section.name.startswith(name)):

@@ -1,5 +1,4 @@
-"""Pictures of the notebooks and the report: kinds of instructions, bars, schedules, rings, states, roofs, and
-shares."""
+"""Pictures of the notebooks and the report: kinds of instructions, bars, schedules, rings, roofs, and shares."""
 
 from functools import cache
 from pathlib import Path

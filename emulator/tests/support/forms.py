@@ -64,8 +64,7 @@ COMMON = ("relaxed|", "cta|cluster|", "shared|shared::cta", "global|shared|", "L
 
 
 def missing(table: Iterable[Form], text: str) -> list[str]:
-    """Forms that no instruction uses: entire rows, and single alternatives of a row, or of all rows if they are
-    common."""
+    """Forms that no instruction uses: entire rows, and alternatives of one row, or of all rows if they are common."""
     rows = list(table)
 
     def key(row: Form, token: str) -> tuple[str, str]:

@@ -69,8 +69,7 @@ def closure(pairs: Pairs) -> Pairs:
 
 
 class Execution:
-    """An execution of a program: the write that each read reads from, the order of the writes of each word, and of all
-    fence.sc."""
+    """An execution of a program: the write that each read returns, the order of each word's writes and of fence.sc."""
 
     def __init__(
         self, program: Program, sources: dict[Event, Event], coherence: list[list[Event]], fences: list[Event]

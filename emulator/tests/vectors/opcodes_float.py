@@ -1,5 +1,4 @@
-"""Vectors of f32, f64, f16 and bf16 arithmetic in every rounding, with ftz, sat, relu, NaN and xorsign.abs, and of the
-approximate functions."""
+"""Vectors of f32, f64, f16 and bf16 arithmetic in every rounding, with every modifier, and of approximate functions."""
 
 import itertools
 import math
