@@ -186,6 +186,20 @@ __device__ __forceinline__ uint32_t read_tid_x() {
     return tid;
 }
 
+/* ---- a value that all lanes of the warp have (9.7.13.7 redux.sync) ----
+ *
+ * It comes back in a uniform register. The compiler then knows that loops and branches that depend on it are the same
+ * for all lanes, and keeps what they count, such as the descriptors of wgmma, in uniform registers too. If a role whose
+ * code synchronizes the lanes, for example by a shuffle, is chosen by threadIdx.x / 32 itself, the compiler assumes
+ * that the lanes of a warp may be apart ever after, also in the KV loop, and adds instructions that bring them
+ * together.
+ */
+__device__ __forceinline__ int warp_uniform(int value) {
+    int uniform;
+    asm volatile("redux.sync.max.s32 %0, %1, 0xffffffff;" : "=r"(uniform) : "r"(value));
+    return uniform;
+}
+
 /* ---- mbarrier: a counter in shared memory that threads and copies arrive at (9.7.13.15 "mbarrier") ----
  *
  * An mbarrier is 8 bytes at a multiple of 8. Its phase is complete after `count` arrivals; then the next phase begins,

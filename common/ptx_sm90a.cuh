@@ -235,17 +235,6 @@ __device__ __forceinline__ void load_shared_v4(uint32_t smem_addr, int &a, int &
                  : "memory");
 }
 
-/* ---- a value that all lanes of the warp have (9.7.13.7 redux.sync) ----
- *
- * It comes back in a uniform register. The compiler then knows that loops and branches that depend on it are the same
- * for all lanes, and keeps what they count, such as the descriptors of wgmma, in uniform registers too.
- */
-__device__ __forceinline__ int warp_uniform(int value) {
-    int uniform;
-    asm volatile("redux.sync.max.s32 %0, %1, 0xffffffff;" : "=r"(uniform) : "r"(value));
-    return uniform;
-}
-
 /* ---- roles of warpgroups (9.7.18 setmaxnreg, 9.7.13.1 bar) ---- */
 
 /* Give back registers, or wait for them: from here on each thread of the warpgroup has `registers` of them. */

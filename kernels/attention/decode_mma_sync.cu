@@ -181,7 +181,7 @@ __device__ __forceinline__ void attend(const auto &args) {
     check_config<cfg>();
     const smem_layout<cfg> at = find_layout<cfg>();
     auto line = make_line<cfg>(args);
-    const bool copies = threadIdx.x < 32 * copy_warps<cfg>;
+    const bool copies = warp_uniform(threadIdx.x / 32) < copy_warps<cfg>;
     const int64_t from = copies ? line.begin() : 0;
     init_mbarriers<cfg>(at);
     if (copies) {

@@ -299,7 +299,7 @@ __device__ __forceinline__ void attend(const args_for<cfg> &args) {
     extern __shared__ char smem_bytes[];
     const smem_layout<cfg> at(__cvta_generic_to_shared(smem_bytes));
     init_mbarriers_of_copies<cfg>(at);
-    const int warp = threadIdx.x / 32;
+    const int warp = warp_uniform(threadIdx.x / 32);
     if (warp == 0) {
         if constexpr (cfg.serves)
             schedule_sequences<cfg>(args, at.Q_blocks, fetch_mbarrier(at), [](const varlen_tile &) {});

@@ -662,7 +662,7 @@ struct Q_work {
      * warps. */
     __device__ __forceinline__ void copy_KV(const Q_tile &tile, bool checked, int block, uint32_t number) const {
         if constexpr (cfg.serves)
-            copy_served_KV(tile, block, number);
+            copy_served_KV(tile, checked, block, number);
         else
             copy_KV_of_one_length(checked, block, number);
     }
@@ -678,12 +678,13 @@ struct Q_work {
         cp_async_mbarrier_arrive_noinc(full + 8 * stage);
     }
 
-    /* As above, for a sequence. Only its last and its first block may have rows that do not exist or are hidden. */
-    __device__ __forceinline__ void copy_served_KV(const located_varlen_tile &tile, int block, uint32_t number) const {
+    /* As above, for a sequence. The first rows of its first block may be hidden. */
+    __device__ __forceinline__ void copy_served_KV(const located_varlen_tile &tile, bool checked, int block,
+                                                   uint32_t number) const {
         const int tid = threadIdx.x, row = tid / row_threads<cfg>, stage = number % cfg.stages;
         const uint32_t offset = stage * stage_bytes<cfg> + smem_offset<cfg>(row, tid % row_threads<cfg> * 8);
         const uint32_t V_offset = stage * stage_bytes<cfg> + V_smem_offset<cfg>(row, tid % row_threads<cfg> * 8);
-        const int first = block * cfg.B_c, end = tile.range.seq_k, hidden = tile.hidden;
+        const int first = block * cfg.B_c;
         wait_for_phase(empty + 8 * stage, number / cfg.stages - 1);
         if (args.pages) {
             copy_pages(tile, offset, V_offset, first + row);
@@ -691,11 +692,11 @@ struct Q_work {
             const int K_stride = args.K_strides.seq, V_stride = args.V_strides.seq;
             const uint16_t *K = row_of(KV_rows[tid][0], first, K_stride), *V = row_of(KV_rows[tid][1], first, V_stride);
             const bool full_rows = row_elements<cfg>(args) == cfg.d_head && V_row_elements<cfg>(args) == d_head_v<cfg>;
-            if (first >= hidden && first + cfg.B_c <= end && full_rows) {
+            if (!checked && block > 0 && full_rows) {
                 copy_gmem_to_smem<cfg, cfg.B_c>(K_smem + offset, K, K_stride);
                 copy_gmem_to_smem<cfg, cfg.B_c, true>(V_smem + V_offset, V, V_stride);
             } else {
-                const int there = end - first - row, visible = hidden - first - row;
+                const int there = tile.range.seq_k - first - row, visible = tile.hidden - first - row;
                 copy_gmem_to_smem<cfg, cfg.B_c>(K_smem + offset, K, K_stride, true, there, visible, columns_left(tid));
                 copy_gmem_to_smem<cfg, cfg.B_c, true>(V_smem + V_offset, V, V_stride, true, there, visible,
                                                       V_columns_left(tid));
@@ -1010,7 +1011,7 @@ struct Q_work {
         if (left > ahead) {
             const int thread = read_tid_x();
             if constexpr (cfg.serves) {
-                if (thread / 32 == turn % cfg.n_warps) find_varlen_tile<cfg>(tiles, args, turn + 1);
+                if (warp_uniform(thread / 32) == turn % cfg.n_warps) find_varlen_tile<cfg>(tiles, args, turn + 1);
             } else if (thread == turn % cfg.n_warps * 32) {
                 fetch<cfg>(tiles, args, groups, turn + 1);
             }
@@ -1146,7 +1147,7 @@ __device__ __forceinline__ void attend_sequences(const args_of<cfg> &args) {
         tiles.walk = {0, 0};
     }
     init_mbarriers<cfg>();
-    if (threadIdx.x < 32) find_varlen_tile<cfg>(tiles, args, 0);
+    if (warp_uniform(threadIdx.x / 32) == 0) find_varlen_tile<cfg>(tiles, args, 0);
     __syncthreads();
     uint32_t read = 0;
     for (uint32_t turn = 0; tiles.tile[turn % queue_slots].first >= 0; turn++)
