@@ -155,20 +155,20 @@ def test_a_fork_while_another_thread_makes_its_first_call() -> None:
     subprocess.run([sys.executable, "-c", FORKS], check=True, timeout=900, env=ENVIRONMENT)
 
 
-@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize(("rows", "version"), [(1, "best"), (4, "best"), (4, "attention/mma_sync")])
 @pytest.mark.parametrize("d_head", [64, 128, 256])
-def test_pages_that_a_window_has_left_behind(d_head: int, rows: int) -> None:
-    """Cases: one block of keys, the first of several, and one that also ends the sequence."""
-    for keys, left in [(128, 15), (190, 40), (100, 63)]:
+def test_pages_that_a_window_has_left_behind(d_head: int, rows: int, version: str) -> None:
+    """Cases: one block of keys, the first of several, one that also ends the sequence, and the first of many."""
+    for keys, left in [(128, 15), (190, 40), (100, 63), (400, 290)]:
         q, k, v = three(rows, keys, d_head=d_head)
         seen = keys - rows - left
-        pages = np.full((2, 13, 16, 2, d_head), np.nan, HALF)
-        table = np.arange(1, 13, dtype=np.int32)[None]
+        pages = np.full((2, 26, 16, 2, d_head), np.nan, HALF)
+        table = np.arange(1, 26, dtype=np.int32)[None]
         table[0, : seen // 16] = 0
         for cache, x in zip(pages, (k, v), strict=True):
             for row in range(seen, keys):
                 cache[table[0, row // 16], row % 16] = x[0, row]
-        options: dict[str, Any] = {"causal": True, "window": (left, 0)}
+        options: dict[str, Any] = {"causal": True, "window": (left, 0), "version": version}
         k[:, :seen], v[:, :seen] = 0, 0
         expected = reference(q[0], k[0], v[0], options)[0]
         found = flashladder.attention_with_cache(q, *pages, np.array([keys], np.int32), table, **options)
