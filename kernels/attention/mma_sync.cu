@@ -1144,7 +1144,7 @@ __device__ __forceinline__ void attend_sequences(const args_of<cfg> &args) {
     cta_tiles<cfg> &tiles = shared_tiles<cfg>();
     if (threadIdx.x == 0) {
         for (int slot = 0; slot < queue_slots; slot++) mbarrier_init(__cvta_generic_to_shared(&tiles.found[slot]), 1);
-        tiles.walk = {0, 0};
+        tiles.walk = {-32}; /* no sequence: the walk begins by moving on to the first 32 */
     }
     init_mbarriers<cfg>();
     if (warp_uniform(threadIdx.x / 32) == 0) find_varlen_tile<cfg>(tiles, args, 0);

@@ -129,7 +129,7 @@ template <bool serves>
 struct walk_position {};
 template <>
 struct walk_position<true> {
-    int first, before; /* the first of 32 sequences, and the Q blocks of the sequences before it */
+    int first, begin[32], end[32]; /* as in sequence_walk, for each lane */
 };
 template <attention_config cfg>
 using tile_with_address = std::conditional_t<cfg.serves, located_varlen_tile, located_tile>;
@@ -227,17 +227,17 @@ __device__ __forceinline__ void locate_tile(located_varlen_tile &tile, const ser
     tile.shift = from.packing.shift, tile.heads = from.packing.heads;
 }
 
-/* Find the CTA's Q block number `turn`. All lanes of a warp call this together. As in schedule_sequences(), a launch
- * makes as many fetches as all sequences have Q blocks, and the last one resets the counter. */
+/* Find the CTA's Q block number `turn`. All lanes of a warp call this together. The other warps may wait for this one,
+ * so the numbers of 32 sequences' Q blocks stay in shared memory until the walk moves on. As in schedule_sequences(), a
+ * launch makes as many fetches as all sequences have Q blocks, and the last one resets the counter. */
 template <attention_config cfg>
 __device__ __forceinline__ void find_varlen_tile(cta_tiles<cfg> &tiles, const serving_args &args, uint32_t turn) {
     located_varlen_tile &tile = tiles.tile[turn % queue_slots];
     sequence_walk<cfg> walk{args};
-    walk.first = tiles.walk.first;
-    walk.read(tiles.walk.before);
     int fetched = -1;
     if (turn > 0 && walk.lane == 0) fetched = atomicAdd(args.tickets, 1);
-    if (turn > 0) fetched = __shfl_sync(0xffffffff, fetched, 0);
+    fetched = __shfl_sync(0xffffffff, fetched, 0);
+    walk.first = tiles.walk.first, walk.begin = tiles.walk.begin[walk.lane], walk.end = tiles.walk.end[walk.lane];
     const int number = turn > 0 ? gridDim.x + fetched : blockIdx.x, found = walk.find(number);
     if (found >= 0) {
         const int begin = __shfl_sync(0xffffffff, walk.begin, found);
@@ -246,10 +246,11 @@ __device__ __forceinline__ void find_varlen_tile(cta_tiles<cfg> &tiles, const se
     } else if (walk.all_blocks() - 1 == fetched && walk.lane == 0) {
         atomicExch(args.tickets, 0);
     }
-    __syncwarp(); /* all lanes have read the position */
+    tiles.walk.begin[walk.lane] = walk.begin, tiles.walk.end[walk.lane] = walk.end;
+    __syncwarp(); /* all lanes have read `first` and stored their sequences' numbers */
     if (walk.lane == 0) {
         if (found < 0) tile.first = -1;
-        tiles.walk = {walk.first, walk.begin};
+        tiles.walk.first = walk.first;
         mbarrier_arrive(__cvta_generic_to_shared(&tiles.found[turn % queue_slots]));
     }
     __syncwarp();
