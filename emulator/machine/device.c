@@ -363,10 +363,10 @@ void emu_note_output(cta *m, uint32_t instruction, uint64_t address, uint32_t by
     const uint64_t store = m->cta_index << OUTPUT_CTA_SHIFT | (uint64_t)instruction << OUTPUT_INSTRUCTION_SHIFT |
                            (bytes < OUTPUT_GRANULE ? bytes : OUTPUT_GRANULE);
     for (uint64_t g = offset / OUTPUT_GRANULE; g <= (offset + bytes - 1) / OUTPUT_GRANULE; g++) {
-        uint64_t known = 0;
-        if (m->device->one_thread && !(known = atomic_load_explicit(&b->output[g], memory_order_relaxed)))
+        uint64_t known = atomic_load_explicit(&b->output[g], memory_order_relaxed);
+        if (!known && m->device->one_thread)
             atomic_store_explicit(&b->output[g], store, memory_order_relaxed);
-        else if (!atomic_compare_exchange_strong(&b->output[g], &known, store))
+        else if (known || !atomic_compare_exchange_strong(&b->output[g], &known, store))
             add_store(&b->output[g], last_cta_of(b, g), known, store);
     }
 }
