@@ -311,13 +311,16 @@ MULTIPLY16 static void multiply16(float out[2][2][8][8], const uint32_t *const *
     for (int step = 0; step < 2; step++) join_columns(&wide[step], &b[0].of[step], &b[1].of[step]);
     for (int block = 0; block < 2; block++) {
         const uint32_t *const *even = c + 2 * block, *const *odd = even + 1;
-        ints16 beyond = {0};
+        row16 sums[8];
+        ints16 beyond = {0}, tops[8];
         for (int row = 0; row < 8; row++) {
-            row16 sum = __builtin_shufflevector(join_row(even[0] + 4 * row, odd[0] + 4 * row),
+            sums[row] = __builtin_shufflevector(join_row(even[0] + 4 * row, odd[0] + 4 * row),
                                                 join_row(even[4] + 4 * row, odd[4] + 4 * row), 0, 1, 2, 3, 4, 5, 6, 7,
                                                 8, 9, 10, 11, 12, 13, 14, 15);
-            const ints16 top = top_of16(sum, a->of, wide, block, row, &beyond);
-            sum = add_row16(sum, top, a->of, wide, block, row, &beyond);
+            tops[row] = top_of16(sums[row], a->of, wide, block, row, &beyond);
+        }
+        for (int row = 0; row < 8; row++) {
+            const row16 sum = add_row16(sums[row], tops[row], a->of, wide, block, row, &beyond);
             memcpy(out[0][block][row], &sum, sizeof sum / 2);
             memcpy(out[1][block][row], (const char *)&sum + sizeof sum / 2, sizeof sum / 2);
         }
