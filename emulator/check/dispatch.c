@@ -116,6 +116,17 @@ uint32_t emu_on_lanes_read(cta *m, const warp *w, int lane, uint32_t lanes, cons
     return noted ? own : 0;
 }
 
+uint32_t emu_on_lanes_write(cta *m, const warp *w, uint32_t lanes, const uint64_t *addresses, uint32_t bytes,
+                            const op *o, stored_values data) {
+    if (o->order || m->checks->follows || m->checks->grid_waits) return 0;
+    lock_races(m);
+    const uint32_t noted = emu_global_lanes_write(m, w, lanes, addresses, bytes, data);
+    unlock_races(m);
+    for (uint32_t rest = noted; rest; rest &= rest - 1)
+        emu_note_output(m, o->instruction, addresses[first_lane(rest)], bytes);
+    return noted;
+}
+
 void emu_on_global_write(cta *m, warp *w, int lane, uint64_t address, uint32_t bytes, const op *o, const uint8_t *data,
                          const uint8_t *there) {
     const unsigned order = o ? o->order : 0;

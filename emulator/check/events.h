@@ -106,6 +106,11 @@ void emu_on_global_atomic(struct cta *m, struct warp *w, int lane, uint64_t addr
  * do not, or each must be looked at alone. */
 uint32_t emu_on_lanes_read(struct cta *m, const struct warp *w, int lane, uint32_t lanes, const uint64_t *addresses,
                            uint32_t bytes, const op *o);
+/* Note that lanes store `bytes` each to memory that this launch has not accessed. Returns the lanes before the first
+ * one that does something else, which are noted. */
+typedef uint8_t stored_values[32][16]; /* by lane */
+uint32_t emu_on_lanes_write(struct cta *m, const struct warp *w, uint32_t lanes, const uint64_t *addresses,
+                            uint32_t bytes, const op *o, stored_values data);
 /* A store or an atomic has happened, in all of its lanes. */
 void emu_on_access_end(struct cta *m, struct warp *w, const op *o);
 /* Start a new epoch of the warp: later accesses happen after its accesses so far. Returns the epoch. */

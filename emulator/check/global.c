@@ -87,7 +87,8 @@ static bool split_piece(race_table *t, page *of, uint32_t offset) {
     if (!cells) return false;
     if (spare) t->spare_cells = spare->next;
     of->cells[piece] = cells;
-    for (uint32_t i = 0; i < count; i++) {
+    if (!of->pieces[piece].history) memset(cells, 0, count * sizeof *cells);
+    for (uint32_t i = 0; i < count && of->pieces[piece].history; i++) {
         global_cell *cell = &cells[i];
         *cell = of->pieces[piece];
         cell->read.who += lane_of_stripe(of->stripes[piece][0], i << t->all->shift);
@@ -320,8 +321,13 @@ static void check(cta *m, const warp *w, int lane, uint64_t address, const acces
 
 static uint32_t hash(const uint8_t *bytes, uint32_t count) {
     uint32_t value = 2166136261u;
+    uint64_t sum = 0, word;
+    for (; count >= sizeof word; bytes += sizeof word, count -= (uint32_t)sizeof word) {
+        memcpy(&word, bytes, sizeof word);
+        add_word(&sum, word);
+    }
     for (uint32_t i = 0; i < count; i++) value = (value ^ bytes[i]) * 16777619u;
-    return value;
+    return value ^ (uint32_t)(sum >> 16);
 }
 
 /* For whoever asks what a CTA does with a ticket, in whatever order. */
@@ -538,25 +544,25 @@ static void report_source(cta *m, const warp *w, int lane, uint64_t address, uin
                     : "Its thread must first wait for it (cp.async.wait_group or wait_all), and tell this thread.");
 }
 
-static void check_bulk_sources(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
+/* A bulk copy under way that reads some of these bytes, or whose tensor map they belong to; NULL if there is none. */
+static const bulk_copy *bulk_reader(const cta *m, uint64_t address, uint32_t bytes) {
     for (uint32_t rank = 0; rank < m->cluster->count; rank++) {
         cta *from = &m->cluster->ctas[rank];
         for (size_t i = 0; i < from->bulk_count; i++) {
             const bulk_copy *copy = &from->bulk[i];
-            if (emu_takes_map(copy, address, bytes)) {
-                report_map(m, w, lane, address, copy);
-                return;
-            }
-            if (!emu_copies_from(from, copy, address, bytes)) continue;
-            report_source(m, w, lane, address, copy->instruction, (uint32_t)(copy->warp * LANES + copy->lane), true);
-            return;
+            if (emu_takes_map(copy, address, bytes) || emu_copies_from(from, copy, address, bytes)) return copy;
         }
     }
+    return NULL;
 }
 
 static void check_sources(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
     const uint8_t *begin = NULL;
-    check_bulk_sources(m, w, lane, address, bytes);
+    const bulk_copy *bulk = bulk_reader(m, address, bytes);
+    if (bulk && emu_takes_map(bulk, address, bytes))
+        report_map(m, w, lane, address, bulk);
+    else if (bulk)
+        report_source(m, w, lane, address, bulk->instruction, (uint32_t)(bulk->warp * LANES + bulk->lane), true);
     for (uint32_t i = 0; i < m->warp_count; i++) {
         const warp *from = &m->warps[i];
         if (!from->copy_count) continue;
@@ -571,14 +577,32 @@ static void check_sources(cta *m, const warp *w, int lane, uint64_t address, uin
     }
 }
 
+/* Note a store to cells that nothing has accessed. False: something has, and nothing is noted. */
+static inline bool write_new_cells(race_table *t, uint64_t address, uint32_t bytes, access_note own, uint32_t rank,
+                                   const uint8_t *data) {
+    const uint32_t shift = t->all->shift, count = bytes >> shift;
+    global_cell *cells = find_cell(t, address); /* all in one piece */
+    bool new = cells && count;
+    for (uint32_t i = 0; i < count && new; i++) new = !cells[i].history;
+    for (uint32_t i = 0; i < count && new; i++) {
+        cells[i].write = own;
+        cells[i].write_rank = (uint8_t)rank;
+        cells[i].history = DID_WRITE;
+        cells[i].value = hash(data + (i << shift), 1u << shift);
+    }
+    return new;
+}
+
 static void write_cells(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, access_note own,
                         const uint8_t *data, const uint8_t *there, enum write_kind kind) {
     race_table *t = m->cluster->races;
     const uint32_t shift = t->all->shift;
-    const uint64_t end = (address + bytes - 1) >> shift;
+    const uint64_t last = address + bytes - 1, end = last >> shift;
     follow(m, address, bytes, kind == WRITE ? EMU_WRITTEN_FIRST : EMU_READ_FIRST, true, data);
     emu_global_written(m, address, bytes);
     check_sources(m, w, lane, address, bytes);
+    const bool plain = data && kind == WRITE && !(own.who & WHO_ATOMIC), one_piece = address / COARSE == last / COARSE;
+    if (plain && one_piece && write_new_cells(t, address, bytes, own, m->rank, data)) return;
     for (uint64_t i = address >> shift; i <= end; i++) {
         global_cell *cell = find_cell(t, i << shift);
         if (!cell) continue;
@@ -588,6 +612,27 @@ static void write_cells(cta *m, const warp *w, int lane, uint64_t address, uint3
         write_cell(m, w, lane, begin, cell, own, data ? data + skipped : NULL, there ? there + skipped : NULL,
                    (uint32_t)(stop - begin), kind);
     }
+}
+
+uint32_t emu_global_lanes_write(cta *m, const warp *w, uint32_t lanes, const uint64_t *addresses, uint32_t bytes,
+                                stored_values data) {
+    race_table *t = m->cluster->races;
+    uint64_t begin = UINT64_MAX, end = 0;
+    uint32_t noted = 0;
+    for (uint32_t rest = lanes; rest; rest &= rest - 1) {
+        const uint64_t address = addresses[first_lane(rest)];
+        begin = begin < address ? begin : address;
+        end = end > address + bytes ? end : address + bytes;
+    }
+    const uint32_t range = end - begin < UINT32_MAX ? (uint32_t)(end - begin) : UINT32_MAX;
+    if (!t || range == UINT32_MAX || bulk_reader(m, begin, range)) return 0; /* what cp.async read is no new cell */
+    for (uint32_t rest = lanes; rest; rest &= rest - 1) {
+        const int lane = first_lane(rest);
+        if (!write_new_cells(t, addresses[lane], bytes, own_note(m, w, lane, 0), m->rank, data[lane])) break;
+        emu_global_written(m, addresses[lane], bytes);
+        noted |= 1u << lane;
+    }
+    return noted;
 }
 
 void emu_global_write(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order,

@@ -211,6 +211,9 @@ void emu_global_write(cta *m, const warp *w, int lane, uint64_t address, uint32_
 void emu_global_update(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order, bool asks);
 /* See emu_on_lanes_read(): false where nothing is noted. */
 bool emu_global_piece_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes);
+/* See emu_on_lanes_write(): the lanes. */
+uint32_t emu_global_lanes_write(cta *m, const warp *w, uint32_t lanes, const uint64_t *addresses, uint32_t bytes,
+                                stored_values data);
 /* A load with FLAG_CONSTANT: whether this kernel wrote there before. */
 void emu_global_constant_read(cta *m, const warp *w, int lane, const op *o, uint64_t address, uint32_t bytes);
 /* An access by a bulk copy that a thread issues, to contiguous elements. A write lasts until the thread has waited for

@@ -219,13 +219,34 @@ static bool is_held(cta *m, warp *w, const op *o, uint32_t mask) {
     return true;
 }
 
+/* Find the bytes of all lanes at once, if they are aligned and in one buffer, or in shared memory. Otherwise false. */
+static bool resolve_together(const cta *m, const op *o, uint32_t mask, access *a) {
+    const uint64_t some = a->addresses[first_lane(mask)];
+    const bool shared = o->space == SPACE_SHARED;
+    const buffer *b = effective_space(o, some) == SPACE_GLOBAL ? emu_find_buffer(m->device, some) : NULL;
+    if (!shared && (!b || !b->bytes || m->cluster->postponed_count)) return false;
+    const uint64_t start = shared ? m->shared_base : (some >> BUFFER_SHIFT << BUFFER_SHIFT) + BUFFER_START;
+    const uint64_t size = shared ? m->shared_bytes : b->size;
+    uint8_t *const memory = shared ? m->shared : b->bytes;
+    bool fits = size >= a->size;
+    for (uint32_t rest = mask; rest && fits; rest &= rest - 1) {
+        const int i = first_lane(rest);
+        const uint64_t offset = a->addresses[i] - start;
+        fits = offset <= size - a->size && !(a->addresses[i] & (a->size - 1));
+        a->bytes[i] = memory + offset;
+    }
+    return fits;
+}
+
 static void resolve(cta *m, warp *w, const op *o, unsigned source, uint32_t mask, const char *verb, access *a) {
     a->size = (uint32_t)o->bytes * o->vector;
     for (int i = 0; i < LANES; i++) {
         a->bytes[i] = NULL;
-        a->addresses[i] = 0;
+        a->addresses[i] = mask >> i & 1 ? lane_address(w, o, source, i) : 0;
+    }
+    const bool together = resolve_together(m, o, mask, a);
+    for (int i = 0; i < LANES && !together; i++) {
         if (!(mask >> i & 1)) continue;
-        a->addresses[i] = emu_lane_address(w, o, source, i);
         a->bytes[i] = emu_translate(m, w, (state_space)o->space, a->addresses[i], a->size, i, verb);
         if (effective_space(o, a->addresses[i]) == SPACE_CONST) a->addresses[i] &= ~CONST_WINDOW;
     }
@@ -350,7 +371,21 @@ void emu_finish_load(warp *w, const op *o, uint8_t *const *bytes, uint32_t mask)
     load_registers(w, o, &a, mask);
 }
 
-static void gather_element(const warp *w, const op *o, int k, int lane, uint8_t *out) {
+/* memcpy(), without a call for the sizes of an access. */
+static inline void copy_bytes(uint8_t *to, const void *from, uint32_t bytes) {
+    if (bytes == 2)
+        memcpy(to, from, 2);
+    else if (bytes == 4)
+        memcpy(to, from, 4);
+    else if (bytes == 8)
+        memcpy(to, from, 8);
+    else if (bytes == 16)
+        memcpy(to, from, 16);
+    else
+        memcpy(to, from, bytes);
+}
+
+static inline void gather_element(const warp *w, const op *o, int k, int lane, uint8_t *out) {
     unsigned reg = o->r[1 + k];
     if (o->bytes == 16) {
         memcpy(out, &slot64(w, reg)[lane], 8);
@@ -358,7 +393,7 @@ static void gather_element(const warp *w, const op *o, int k, int lane, uint8_t 
     } else if (o->bytes == 8) {
         memcpy(out, &slot64(w, reg)[lane], 8);
     } else {
-        memcpy(out, &slot32(w, reg)[lane], o->bytes);
+        copy_bytes(out, &slot32(w, reg)[lane], o->bytes);
     }
 }
 
@@ -371,23 +406,30 @@ void emu_exec_store(cta *m, warp *w, const op *o, uint32_t mask) {
     if (m->faulted) return;
     resolve(m, w, o, 0, mask, "writes", &a);
     struct delayed_access *delayed = is_delayed ? emu_delay_store(m, w, o) : NULL;
+    stored_values data;
+    uint32_t global = 0;
     for (int i = 0; i < LANES; i++) {
         if (!a.bytes[i]) continue;
-        uint8_t data[16];
-        for (int k = 0, at = 0; k < o->vector && at + o->bytes <= (int)sizeof data; k++, at += o->bytes) {
-            gather_element(w, o, k, i, data + at);
+        global |= (uint32_t)(effective_space(o, a.addresses[i]) == SPACE_GLOBAL) << i;
+        for (int k = 0, at = 0; k < o->vector && at + o->bytes <= (int)sizeof data[i]; k++, at += o->bytes) {
+            gather_element(w, o, k, i, data[i] + at);
         }
+    }
+    const uint32_t noted =
+        m->checks && global && !delayed ? emu_on_lanes_write(m, w, global, a.addresses, a.size, o, data) : 0;
+    for (int i = 0; i < LANES; i++) {
+        if (!a.bytes[i]) continue;
         if (delayed) {
-            emu_delay_store_lane(m, w, delayed, i, a.addresses[i], a.bytes[i], data);
+            emu_delay_store_lane(m, w, delayed, i, a.addresses[i], a.bytes[i], data[i]);
             continue;
         }
         state_space space = effective_space(o, a.addresses[i]);
-        if (m->checks && space == SPACE_SHARED) note_shared_write(m, w, o, i, a.addresses[i], a.size, data);
-        if (m->checks && space == SPACE_GLOBAL)
-            emu_on_global_write(m, w, i, a.addresses[i], a.size, o, data, a.bytes[i]);
+        if (m->checks && space == SPACE_SHARED) note_shared_write(m, w, o, i, a.addresses[i], a.size, data[i]);
+        if (m->checks && (global & ~noted) >> i & 1)
+            emu_on_global_write(m, w, i, a.addresses[i], a.size, o, data[i], a.bytes[i]);
         if (m->stale) emu_stale_write(m, w, w->clock, i, o, a.addresses[i], a.bytes[i], a.size);
-        if (!m->watches || memcmp(a.bytes[i], data, a.size)) note_change(m, o, space, a.addresses[i]);
-        memcpy(a.bytes[i], data, a.size);
+        if (!m->watches || memcmp(a.bytes[i], data[i], a.size)) note_change(m, o, space, a.addresses[i]);
+        copy_bytes(a.bytes[i], data[i], a.size);
     }
     w->undefined_stores = 0;
     if (m->checks) emu_on_access_end(m, w, o);

@@ -132,11 +132,11 @@ def test_what_cannot_be_ignored_is_refused(text: str, says: str, tmp_path: Path)
 
 
 def test_reports_do_not_depend_on_threads(tmp_path: Path) -> None:
-    """Each CTA stores to the words of its neighbor too, and the same is reported."""
+    """Each CTA stores to the words of its neighbor too, and the same is reported, of all words."""
     neighbor = IN_GLOBAL + "st.global.u32 [%p], %c;\nst.global.u32 [%p+4], %c;\nld.global.u32 %x, [%p+132];"
     racy = Defect("race", "", neighbor, **BUFFERS | {"args": ["out:u32:1024"] * 2, "options": ["--grid", "15"]})
     texts = {run(replace(racy, options=[*racy.options, "--threads", str(n)]), racy.bad, tmp_path) for n in (1, 2, 5, 5)}
-    assert len(texts) == 1 and next(iter(texts))[0] == 1
+    assert len(texts) == 1 and "race (959 times)" in next(iter(texts))[2], texts
 
 
 def test_the_same_value_is_no_race(tmp_path: Path) -> None:
