@@ -612,7 +612,11 @@ static bool knows_warp(const cta *m, const warp *w, uint32_t writer, uint32_t ti
 
 /* True if the async proxy sees, for lane 0 of a warp, all that the lanes of another stored up to a time. */
 static bool proxy_sees_warp(const cta *m, const warp *w, uint32_t writer, uint32_t time) {
-    bool sees = true;
+    const uint32_t self = (uint32_t)w->index * LANES, *fenced = known_at_fence(m, self, false) + writer * LANES;
+    bool sees = m->checks->proxy_fences[self].next;
+    for (int i = 0; i < LANES; i++) sees &= fenced[i] >= time;
+    if (sees) return true; /* by the fence of lane 0, which is usual */
+    sees = true;
     for (uint32_t i = 0; i < LANES && sees; i++) sees = emu_proxy_sees(m, w, 0, writer * LANES + i, time, false);
     return sees;
 }
