@@ -98,6 +98,21 @@ static inline uint32_t first_cell(const cta *m, uint32_t address) {
 static inline uint32_t last_cell(const cta *m, uint32_t address, uint32_t bytes) {
     return (address - m->shared_base + bytes - 1) >> m->checks->cell_shift;
 }
+/* Store in cells what their units keep of copies and products. Call it before anything else uses these cells. */
+static inline void settle_cells(const cta *m, uint32_t first, uint32_t last) {
+    const checks *const shadow = m->checks;
+    if (!shadow->async_units) return;
+    const uint32_t end = (((last + 1) << shadow->cell_shift) - 1) / ASYNC_UNIT;
+    for (uint32_t i = (first << shadow->cell_shift) / ASYNC_UNIT; i <= end; i++)
+        if (shadow->async_units[i].written.time | shadow->async_units[i].ended[0].time) emu_settle_unit(m, i);
+}
+/* Time of the last write of a cell, which its unit may keep. */
+static inline uint32_t write_time(const cta *m, uint32_t index) {
+    const checks *const shadow = m->checks;
+    const async_unit *unit =
+        shadow->async_units ? &shadow->async_units[(index << shadow->cell_shift) / ASYNC_UNIT] : NULL;
+    return unit && unit->written.time ? unit->written.time : shadow->cells[index].write_time;
+}
 /* The last read of a cell by a warp, if the machine has clocks. */
 static inline warp_read *read_by(const cta *m, uint32_t warp, uint32_t index) {
     return &m->checks->warp_reads[(size_t)warp * m->checks->cell_count + index];

@@ -22,10 +22,25 @@ typedef struct proxy_fences {
     uint32_t stamps[FENCES], next;
 } proxy_fences;
 
-/* Reads of the async proxy in flight, and the instruction of the last. */
-typedef struct async_read {
+/* A write of shared memory, and what completed it. */
+typedef struct checked_write {
+    uint32_t time, who, landing;
+} checked_write;
+
+/* The end of a product's reads, by the thread that observed it; time 0: none. */
+typedef struct product_read {
+    uint32_t time, who;
+} product_read;
+
+/* A unit is 16 bytes of shared memory. It counts the reads of the async proxy in flight, and has the instruction of the
+ * last. Copies and products access entire units, so a unit also keeps the last copy to it and the last products that
+ * two threads observed. Its cells get these notes when anything else needs them: see settle_cells(). */
+enum { ASYNC_UNIT = 16, PRODUCT_READERS = 2 };
+typedef struct async_unit {
     uint32_t count, instruction;
-} async_read;
+    product_read ended[PRODUCT_READERS];
+    checked_write written; /* time 0: the cells have it */
+} async_unit;
 
 /* The last read of a cell by a warp, and by which of its lanes. */
 typedef struct warp_read {
@@ -49,11 +64,6 @@ typedef struct remote_cells {
     remote_access *last;   /* [CTAs of the cluster][warps]: the last access of each warp */
 } remote_cells;
 
-/* A write of shared memory, and what completed it. */
-typedef struct checked_write {
-    uint32_t time, who, landing;
-} checked_write;
-
 /* Writes that happen before what lane 0 of warp `observer` - 1 does, and that the async proxy sees: those that the
  * lanes of one warp made up to `time` and that `landing` completed. */
 typedef struct known_writes {
@@ -64,6 +74,7 @@ typedef struct known_writes {
 #define WHO_MANY_LANES 0x40000000u
 #define WHO_MANY_WARPS 0x80000000u
 #define WHO_ATOMIC 0x40000000u
+#define WHO_AGAIN 0x40000000u     /* of a product_read: its thread also observed the reads before */
 #define WHO_UNDEFINED 0x80000000u /* of a write: the value was one that nothing gave */
 
 /* An atomic on a cell that nothing orders before the last one, which covers it; time 0: none. */
@@ -129,7 +140,7 @@ typedef struct checks {
     bool copies_arrive;             /* mbarriers wait for cp.async, which then have clocks of their own */
     uint8_t *read_generic;          /* by cell: an ordinary read was the last; NULL where nobody asks */
     uint8_t *async_written;         /* by cell: what completed the last write, LANDED_…; NULL likewise */
-    async_read *async_reads;        /* by 16 bytes of shared memory: those in flight; NULL without the async proxy */
+    async_unit *async_units;        /* by 16 bytes of shared memory; NULL without the async proxy */
     bulk_copy *unfinished;          /* stores that have been read, and whose thread has not waited for the rest */
     size_t unfinished_count, unfinished_capacity;
     struct tensor_shadow *tensor; /* see check/tensor_memory.c; NULL without tcgen05 */
@@ -179,6 +190,8 @@ void emu_check_async_source(cta *m, const warp *w, int lane, uint32_t address, u
  * warp that others must know to know that it is done. */
 void emu_async_read_begins(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, bool checked);
 void emu_async_read_ends(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp);
+/* See settle_cells(). */
+void emu_settle_unit(const cta *m, uint32_t unit);
 /* A bulk copy that a lane starts writes what ordinary instructions have read: a proxy fence must lie between. */
 void emu_check_async_write(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
 /* A fence.proxy.async of a thread: the async proxy sees what the thread knows of in a fenced_memory. */

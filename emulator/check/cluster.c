@@ -197,8 +197,9 @@ static void write_cells(cta *m, const warp *w, int lane, cta *at, uint32_t addre
     const uint32_t who = pack_who(m, w, lane) | (atomic ? WHO_ATOMIC : 0);
     if (!emu_make_remote_cells(m, at)) return;
     if (at->mbarrier_count) emu_check_mbarrier_bytes(m, w, lane, at, address, bytes);
-    if (at->checks->async_reads) emu_check_async_readers(m, w, lane, at, address, bytes);
+    if (at->checks->async_units) emu_check_async_readers(m, w, lane, at, address, bytes);
     at->checks->writes++;
+    settle_cells(at, first_cell(at, address), last_cell(at, address, bytes));
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
         shadow_cell *cell = &at->checks->cells[i];
         const bool both_atomic = atomic && cell->write_who & WHO_ATOMIC;

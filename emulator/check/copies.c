@@ -16,7 +16,7 @@
  * the result is certain. */
 static bool is_copied_alike(const cta *m, const warp *w, uint32_t target, uint32_t bytes, const uint8_t *from,
                             uint32_t taken) {
-    if (m->checks->cells[first_cell(m, target)].write_time != TIME_IN_FLIGHT) return false;
+    if (write_time(m, first_cell(m, target)) != TIME_IN_FLIGHT) return false;
     for (size_t i = w->copy_count; i-- > 0 && i + LANES >= w->copy_count;) {
         const async_copy *other = &w->copies[i];
         if (other->instruction != m->here) return false;

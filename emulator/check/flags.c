@@ -152,6 +152,7 @@ static void tell(cta *m, warp *w, int lane, cta *at, uint32_t address, unsigned 
 uint32_t emu_flag_read(cta *m, warp *w, int lane, cta *at, uint32_t address, uint32_t bytes, unsigned order) {
     uint32_t undefined = 0;
     if (at != m) emu_remote_use(m, w, lane, at);
+    settle_cells(at, first_cell(at, address), last_cell(at, address, bytes));
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
         const shadow_cell *cell = &at->checks->cells[i];
         if (cell->write_time == TIME_NEVER)
@@ -166,6 +167,7 @@ uint32_t emu_flag_read(cta *m, warp *w, int lane, cta *at, uint32_t address, uin
 }
 
 void emu_flag_write(cta *m, warp *w, int lane, cta *at, uint32_t address, uint32_t bytes, unsigned order) {
+    settle_cells(at, first_cell(at, address), last_cell(at, address, bytes));
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++)
         if (at->checks->cells[i].write_time == TIME_NEVER) at->checks->cells[i].write_time = 0;
     emu_flag_atomic(m, w, lane, at, address, bytes, order, false);

@@ -52,10 +52,10 @@ bool emu_shadow_create(cta *m) {
     if (m->code->uses_async_proxy || shadow->copies_arrive)
         complete &= (shadow->async_written = malloc(shadow->cell_count)) != NULL;
     if (m->code->uses_async_proxy) {
-        shadow->async_reads = malloc((m->shared_bytes / 16 + 1) * sizeof *shadow->async_reads);
+        shadow->async_units = malloc((m->shared_bytes / 16 + 1) * sizeof *shadow->async_units);
         shadow->proxy_fences = malloc(2 * threads * sizeof *shadow->proxy_fences);
         shadow->fence_knows = malloc(2 * threads * (threads + tail) * sizeof *shadow->fence_knows);
-        complete &= shadow->async_reads && shadow->proxy_fences && shadow->fence_knows;
+        complete &= shadow->async_units && shadow->proxy_fences && shadow->fence_knows;
         if (m->launch->fence_behind_reads) complete &= (shadow->read_generic = malloc(shadow->cell_count)) != NULL;
     }
     for (int i = 0; i < BARRIERS; i++) complete &= (m->barriers[i].clocks = malloc(width * sizeof(uint32_t))) != NULL;
@@ -73,7 +73,7 @@ void emu_shadow_free(cta *m) {
     free(shadow->covered);
     free(shadow->clocks);
     free(shadow->warp_reads);
-    free(shadow->async_reads);
+    free(shadow->async_units);
     free(shadow->async_written);
     free(shadow->read_generic);
     free(shadow->proxy_fences);
@@ -100,8 +100,8 @@ void emu_shadow_start_cta(cta *m) {
         memset(row_of(m, &m->warps[i], 0), 0, shadow->clock_width * sizeof *shadow->clocks);
     memset(shadow->warp_reads, 0, (size_t)shadow->cell_count * m->warp_count * sizeof *shadow->warp_reads);
     if (shadow->async_written) memset(shadow->async_written, 0, shadow->cell_count);
-    if (shadow->async_reads) {
-        memset(shadow->async_reads, 0, (m->shared_bytes / 16 + 1) * sizeof *shadow->async_reads);
+    if (shadow->async_units) {
+        memset(shadow->async_units, 0, (m->shared_bytes / 16 + 1) * sizeof *shadow->async_units);
         memset(shadow->proxy_fences, 0, 2 * threads * sizeof *shadow->proxy_fences);
         memset(shadow->fenced_together, 0, sizeof shadow->fenced_together);
         if (shadow->read_generic) memset(shadow->read_generic, 0, shadow->cell_count);
@@ -295,14 +295,26 @@ static void report_never(cta *m, const warp *w, int lane, uint32_t address) {
                address);
 }
 
-/* True if the last write of a cell, which has landed, lies before what a lane does. A thread ordered after the issue of
- * a bulk copy is not ordered after its completion; only a wait for its phase orders that. */
-static bool written_before(const cta *m, const warp *w, int lane, uint32_t index) {
-    checks *const shadow = m->checks;
+static checked_write last_write(const checks *shadow, uint32_t index) {
     const shadow_cell *cell = &shadow->cells[index];
-    if (!shadow->async_written || shadow->async_written[index] <= LANDED)
-        return ordered(m, w, lane, who_thread(cell->write_who), cell->write_time);
-    return row_of(m, w, lane)[m->warp_count * LANES + shadow->async_written[index] - LANDED_BY] >= cell->write_time;
+    return (checked_write){cell->write_time, cell->write_who,
+                           shadow->async_written ? shadow->async_written[index] : LANDED_NOTHING};
+}
+
+static inline bool is_same_write(const checked_write *a, const checked_write *b) {
+    return a->time == b->time && a->who == b->who && a->landing == b->landing;
+}
+
+/* True if a write that has landed lies before what a lane does. A thread ordered after the issue of a bulk copy is not
+ * ordered after its completion; only a wait for its phase orders that. */
+static bool lies_before(const cta *m, const warp *w, int lane, const checked_write *write) {
+    if (write->landing <= LANDED) return ordered(m, w, lane, who_thread(write->who), write->time);
+    return row_of(m, w, lane)[m->warp_count * LANES + write->landing - LANDED_BY] >= write->time;
+}
+
+static bool written_before(const cta *m, const warp *w, int lane, uint32_t index) {
+    const checked_write write = last_write(m->checks, index);
+    return lies_before(m, w, lane, &write);
 }
 
 static void report_writer(cta *m, const warp *w, int lane, uint32_t index, const char *verb) {
@@ -399,18 +411,64 @@ static uint32_t slow_read(cta *m, const warp *w, int lane, uint32_t address, uin
     return cell->write_who & WHO_UNDEFINED ? bytes_in_cell(m, address, bytes, at) | STORED_UNDEFINED : 0;
 }
 
-/* With clocks every warp has a note of its own, and the cell says only who was the last. */
-static inline void note_warp_reads(cta *m, const warp *w, uint32_t who, uint32_t first, uint32_t last, uint32_t stamp) {
+/* With clocks every warp has a note of its own, and the cell says only who was the last. again: so was the one before.
+ */
+static inline void note_warp_reads(const cta *m, uint32_t who, uint32_t first, uint32_t last, uint32_t stamp,
+                                   bool again) {
     checks *const shadow = m->checks;
-    const uint32_t self = 1u << who_thread(who) % LANES, base = shadow->base;
-    warp_read *read = read_by(m, (uint32_t)w->index, first);
-    if (shadow->last_reads[w->index] < stamp) shadow->last_reads[w->index] = stamp;
+    const uint32_t self = 1u << who_thread(who) % LANES, base = shadow->base, reader = who_thread(who) / LANES;
+    warp_read *read = read_by(m, reader, first);
+    if (shadow->last_reads[reader] < stamp) shadow->last_reads[reader] = stamp;
     for (shadow_cell *cell = &shadow->cells[first], *const end = &shadow->cells[last]; cell <= end; cell++, read++) {
-        const bool others = cell->read_time > base && who_thread(cell->read_who ^ who);
+        const bool others = !again && cell->read_time > base && who_thread(cell->read_who ^ who);
         *read = (warp_read){stamp, self | (read->time == stamp ? read->lanes : 0)};
         cell->read_who = who | (others ? WHO_MANY_LANES : 0);
         cell->read_time = stamp;
     }
+}
+
+static inline void set_writer(checks *shadow, uint32_t index, const checked_write *write) {
+    shadow->cells[index].write_time = write->time;
+    shadow->cells[index].write_who = write->who;
+    if (shadow->async_written) shadow->async_written[index] = (uint8_t)write->landing;
+}
+
+static void forget_generic(const checks *shadow, uint32_t first, uint32_t last) {
+    if (shadow->read_generic) memset(shadow->read_generic + first, false, last - first + 1);
+}
+
+void emu_settle_unit(const cta *m, uint32_t unit) {
+    checks *const shadow = m->checks;
+    async_unit *const of = &shadow->async_units[unit];
+    const uint32_t cells = ASYNC_UNIT >> shadow->cell_shift, first = unit * cells, last = first + cells - 1;
+    const checked_write written = of->written;
+    for (uint32_t i = first; i <= last && written.time; i++) set_writer(shadow, i, &written);
+    of->written.time = 0;
+    uint32_t k = of->ended[1].time && of->ended[1].time < of->ended[0].time; /* the earlier one first */
+    if (of->ended[0].time) forget_generic(shadow, first, last);
+    for (uint32_t i = 0; i < PRODUCT_READERS; i++, k ^= 1) {
+        const product_read each = of->ended[k];
+        of->ended[k].time = 0;
+        if (each.time) note_warp_reads(m, each.who & ~WHO_AGAIN, first, last, each.time, each.who & WHO_AGAIN);
+    }
+}
+
+/* True if a thread's note can replace a note of a unit: its own, none, or one before a barrier that all have passed. */
+static inline bool can_replace(const cta *m, const product_read *ended, uint32_t who) {
+    return !who_thread(ended->who ^ who) || !ended->time ||
+           (ended->time <= m->checks->base && !m->checks->read_generic && m->cluster->count == 1);
+}
+
+/* Note that a product that read a unit has ended. A third thread's note needs the cells. */
+static void note_product(const cta *m, uint32_t unit, uint32_t who, uint32_t stamp) {
+    product_read *ended = m->checks->async_units[unit].ended;
+    uint32_t k = !can_replace(m, &ended[0], who);
+    if (k && !can_replace(m, &ended[1], who)) {
+        emu_settle_unit(m, unit);
+        k = 0;
+    }
+    const bool again = ended[k].time > ended[k ^ 1].time && !who_thread(ended[k].who ^ who);
+    ended[k] = (product_read){stamp, who | (again ? WHO_AGAIN : 0)};
 }
 
 static void note_read(const cta *m, const warp *w, uint32_t who, shadow_cell *cell) {
@@ -434,11 +492,12 @@ uint32_t emu_on_shared_read(cta *m, const warp *w, int lane, uint32_t address, u
     uint32_t first = (address - m->shared_base) >> shadow->cell_shift,
              last = (address - m->shared_base + bytes - 1) >> shadow->cell_shift;
     uint32_t who = pack_who(m, w, lane), undefined = 0;
+    settle_cells(m, first, last);
     for (uint32_t i = first; i <= last; i++) {
         shadow_cell *cell = &shadow->cells[i];
         if (cell->write_time > shadow->settled) undefined |= slow_read(m, w, lane, address, bytes, i);
         if (shadow->warp_reads)
-            note_warp_reads(m, w, who, i, i, w->clock);
+            note_warp_reads(m, who, i, i, w->clock, false);
         else
             note_read(m, w, who, cell);
         if (shadow->read_generic) shadow->read_generic[i] = true;
@@ -452,6 +511,7 @@ void emu_shadow_undefined(cta *m, uint32_t address, uint32_t bytes) {
     uint32_t first = (address - m->shared_base) >> shadow->cell_shift,
              last = (address - m->shared_base + bytes - 1) >> shadow->cell_shift;
     shadow->writes++;
+    settle_cells(m, first, last);
     for (uint32_t i = first; i <= last; i++) shadow->cells[i].write_who |= WHO_UNDEFINED;
     shadow->undefined_cells = true;
     shadow->settled = 0;
@@ -515,15 +575,13 @@ void emu_check_mbarrier_bytes(cta *m, const warp *w, int lane, const cta *at, ui
 
 /* ---- the async proxy: what wgmma and bulk copies read ---- */
 
-enum { ASYNC_UNIT = 16 };
-
 /* True if the async proxy may still read what is written: then that is said. */
 bool emu_check_async_readers(cta *m, const warp *w, int lane, const cta *at, uint32_t address, uint32_t bytes) {
     uint32_t first = (address - m->shared_base) / ASYNC_UNIT,
              last = (address - m->shared_base + bytes - 1) / ASYNC_UNIT;
     for (uint32_t i = first; i <= last; i++) {
-        if (!at->checks->async_reads[i].count) continue;
-        emu_report(m, EMU_ASYNC_IN_FLIGHT, at->checks->async_reads[i].instruction, w, lane, -1, address,
+        if (!at->checks->async_units[i].count) continue;
+        emu_report(m, EMU_ASYNC_IN_FLIGHT, at->checks->async_units[i].instruction, w, lane, -1, address,
                    "This thread writes shared memory at 0x%x while a wgmma or a bulk copy may still read it.\n"
                    "The reader must wait first (wgmma.wait_group or cp.async.bulk.wait_group.read) and then tell "
                    "this thread, by an mbarrier or a barrier.",
@@ -560,15 +618,19 @@ static bool proxy_sees_remote(const cta *m, const warp *w, int lane, uint32_t ra
     return m->checks->proxy_fences[self].next && tail[rank * m->warp_count + thread / LANES] >= store->time;
 }
 
-/* True if a store is one that the async proxy does not see, and no race: that is reported as one. */
-static bool is_unfenced(const cta *m, const warp *w, int lane, const shadow_cell *cell) {
+/* True if a write by the CTA is a store that the async proxy does not see, and no race: that is reported as one. */
+static bool is_unfenced_here(const cta *m, const warp *w, int lane, const checked_write *write) {
+    const uint32_t thread = who_thread(write->who);
+    return write->time && !write->landing && ordered(m, w, lane, thread, write->time) &&
+           !emu_proxy_sees(m, w, lane, thread, write->time, false);
+}
+
+/* Likewise of the last write of a cell, by any CTA. */
+static bool is_unfenced(const cta *m, const warp *w, int lane, uint32_t index) {
     checks *const shadow = m->checks;
-    const size_t index = (size_t)(cell - shadow->cells);
-    const uint32_t thread = who_thread(cell->write_who);
-    if (!cell->write_time || shadow->async_written[index]) return false;
-    if (cell->write_time != TIME_REMOTE)
-        return ordered(m, w, lane, thread, cell->write_time) &&
-               !emu_proxy_sees(m, w, lane, thread, cell->write_time, false);
+    const checked_write write = last_write(shadow, index);
+    if (write.time != TIME_REMOTE) return is_unfenced_here(m, w, lane, &write);
+    if (write.landing) return false;
     const remote_access *store = &shadow->remote->writes[index];
     const uint32_t rank = shadow->remote->writers[index] - 1u;
     return ordered_in_cluster(m, w, lane, rank, store->who, store->time) && !proxy_sees_remote(m, w, lane, rank, store);
@@ -578,7 +640,7 @@ static void check_proxy(cta *m, const warp *w, int lane, uint32_t address, const
     const checks *const shadow = m->checks;
     const uint32_t thread = who_thread(cell->write_who);
     char other[112];
-    if (!is_unfenced(m, w, lane, cell)) return;
+    if (!is_unfenced(m, w, lane, (uint32_t)(cell - shadow->cells))) return;
     describe(other, sizeof other, cell->write_who, false);
     if (cell->write_time == TIME_REMOTE) {
         const size_t used = strlen(other);
@@ -637,30 +699,31 @@ static bool knows_writes(const cta *m, const warp *w, uint32_t writer, uint32_t 
     return true;
 }
 
-/* True if the async proxy may read a cell: what wrote it lies before, and it has a value. */
-static bool is_in_order(const cta *m, const warp *w, int lane, uint32_t index) {
-    const checks *const shadow = m->checks;
-    const shadow_cell *cell = &shadow->cells[index];
-    if (cell->write_time >= TIME_REMOTE || cell->write_who & WHO_UNDEFINED || is_unfenced(m, w, lane, cell))
-        return false;
-    return cell->write_time <= shadow->base || written_before(m, w, lane, index);
+/* True if the async proxy may read what a write left: it lies before, and has a value. */
+static bool is_in_order(const cta *m, const warp *w, int lane, const checked_write *write) {
+    if (write->time >= TIME_REMOTE || write->who & WHO_UNDEFINED || is_unfenced_here(m, w, lane, write)) return false;
+    return write->time <= m->checks->base || lies_before(m, w, lane, write);
 }
 
 static void check_async_read(cta *m, const warp *w, int lane, uint32_t first, uint32_t last) {
     checks *const shadow = m->checks;
+    settle_cells(m, first, last);
     for (uint32_t i = first; i <= last; i++) {
         shadow_cell *cell = &shadow->cells[i];
         uint32_t at = (i << shadow->cell_shift) + m->shared_base;
-        if (is_in_order(m, w, lane, i)) continue;
+        const checked_write write = last_write(shadow, i);
+        if (is_in_order(m, w, lane, &write)) continue;
         if (cell->write_time > shadow->settled && slow_read(m, w, lane, at, 1u << shadow->cell_shift, i))
             report_unset(m, w, lane, at);
         if (cell->write_time < TIME_NEVER) check_proxy(m, w, lane, at, cell);
     }
 }
 
-static inline void count_async_read(const cta *m, async_read *reads, uint32_t address) {
-    async_read *read = &reads[(address - m->shared_base) / ASYNC_UNIT];
-    *read = (async_read){read->count + 1, m->here};
+static inline async_unit *count_async_read(const cta *m, uint32_t address) {
+    async_unit *unit = &m->checks->async_units[(address - m->shared_base) / ASYNC_UNIT];
+    unit->count++;
+    unit->instruction = m->here;
+    return unit;
 }
 
 static void note_async_memory(const cta *m, uint32_t address) {
@@ -675,7 +738,7 @@ void emu_check_async_source(cta *m, const warp *w, int lane, uint32_t address, u
 void emu_async_read_begins(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, bool checked) {
     if (!checked) emu_check_async_source(m, w, lane, address, bytes);
     for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) {
-        count_async_read(m, m->checks->async_reads, address + i);
+        count_async_read(m, address + i);
         note_async_memory(m, address + i);
     }
 }
@@ -689,43 +752,64 @@ static void add_writer(product_writers *writers, uint32_t warp, uint32_t time, u
     if (writers->count <= MAX_WRITERS) writers->count++;
 }
 
-/* Look at the cells of a chunk. Returns whether all are in order. */
-static bool look_at(cta *m, const warp *w, uint32_t first, uint32_t last, product_writers *writers) {
-    const checks *const shadow = m->checks;
+/* True if a product may read what a write left; then it is one of its writers. */
+static bool add_known(cta *m, const warp *w, const checked_write *write, product_writers *writers) {
+    const uint32_t writer = who_thread(write->who) / LANES;
+    bool listed = false;
+    if (write->who & WHO_UNDEFINED || !knows_writes(m, w, writer, write->time, write->landing)) return false;
+    for (uint32_t k = 0; k < writers->count && k < MAX_WRITERS; k++)
+        listed |= writers->of[k].warp == writer && writers->of[k].time == write->time &&
+                  writers->of[k].landing == write->landing;
+    if (!listed) add_writer(writers, writer, write->time, write->landing);
+    return true;
+}
+
+/* True if a product may read what a write left. *known: lane 0 is ordered after all that its warp did until then. */
+static bool is_readable(cta *m, const warp *w, const checked_write *write, bool *known, product_writers *writers) {
+    *known = add_known(m, w, write, writers);
+    if (!*known) writers->count = MAX_WRITERS + 1;
+    return *known || is_in_order(m, w, 0, write);
+}
+
+/* Look at the cells of a unit, and report what is wrong. Returns whether nothing is. */
+static bool look_at(cta *m, const warp *w, uint32_t first, uint32_t last, bool *known, product_writers *writers) {
     bool in_order = true;
+    settle_cells(m, first, last);
     for (uint32_t i = first; i <= last; i++) {
-        const shadow_cell *cell = &shadow->cells[i];
-        const uint32_t writer = who_thread(cell->write_who) / LANES, landing = shadow->async_written[i];
-        bool listed = false;
-        for (uint32_t k = 0; k < writers->count && k < MAX_WRITERS; k++)
-            listed |= writers->of[k].warp == writer && writers->of[k].time == cell->write_time &&
-                      writers->of[k].landing == landing;
-        if (!(cell->write_who & WHO_UNDEFINED) && knows_writes(m, w, writer, cell->write_time, landing)) {
-            if (!listed) add_writer(writers, writer, cell->write_time, landing);
-        } else {
-            writers->count = MAX_WRITERS + 1;
-            in_order &= is_in_order(m, w, 0, i);
-            check_async_read(m, w, 0, i, i);
-        }
+        const checked_write write = last_write(m->checks, i);
+        if (is_readable(m, w, &write, known, writers)) continue;
+        check_async_read(m, w, 0, i, i);
+        in_order = false;
     }
     return in_order;
+}
+
+/* True if a write is in order because another one is, whose warp (if known) or thread and time it shares. */
+static inline bool is_alike(const checked_write *write, const checked_write *other, bool known) {
+    const uint32_t same = known ? WHO_UNDEFINED | (1023 & ~(LANES - 1u)) << WHO_THREAD_SHIFT : UINT32_MAX;
+    return write->time == other->time && write->landing == other->landing && !((write->who ^ other->who) & same);
 }
 
 void emu_on_product_read(cta *m, const warp *w, const uint32_t *addresses, uint32_t count, product_writers *writers) {
     const checks *const shadow = m->checks;
     const uint32_t cells = ASYNC_UNIT >> shadow->cell_shift;
-    const shadow_cell *const all = shadow->cells, *before = NULL; /* the last one of the chunk before, if in order */
-    const uint8_t *const landed = shadow->async_written;
-    async_read *const reads = shadow->async_reads;
+    checked_write before = {0};           /* the last write of the unit before */
+    bool in_order = false, known = false; /* of `before` */
     writers->writes = shadow->writes;
     for (uint32_t i = 0; i < count; i++) {
-        const uint32_t first = first_cell(m, addresses[i]);
-        bool alike = before;
-        for (uint32_t k = first; k < first + cells && alike; k++)
-            alike = all[k].write_who == before->write_who && all[k].write_time == before->write_time &&
-                    landed[k] == landed[before - all];
-        if (!alike) before = look_at(m, w, first, first + cells - 1, writers) ? &all[first + cells - 1] : NULL;
-        count_async_read(m, reads, addresses[i]);
+        const async_unit *unit = count_async_read(m, addresses[i]);
+        const uint32_t first = first_cell(m, addresses[i]), last = first + cells - 1;
+        const checked_write written = unit->written;
+        bool alike = in_order && (!written.time || is_alike(&written, &before, known));
+        for (uint32_t k = first; k <= last && alike && !written.time; k++) {
+            const checked_write each = last_write(shadow, k);
+            alike = is_alike(&each, &before, known);
+        }
+        if (!alike) {
+            in_order = (written.time && is_readable(m, w, &written, &known, writers)) ||
+                       look_at(m, w, first, last, &known, writers);
+            before = unit->written.time ? written : last_write(shadow, last);
+        }
         if (shadow->ticket) note_async_memory(m, addresses[i]);
     }
 }
@@ -738,25 +822,21 @@ bool emu_on_product_read_again(cta *m, const warp *w, const product_writers *wri
     return known;
 }
 
-static void end_reads_of_cells(cta *m, const warp *w, uint32_t who, uint32_t first, uint32_t last, uint32_t stamp) {
-    checks *const shadow = m->checks;
-    note_warp_reads(m, w, who, first, last, stamp);
-    for (uint32_t i = first; shadow->read_generic && i <= last; i++) shadow->read_generic[i] = false;
-}
-
 void emu_async_read_ends(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp) {
-    end_reads_of_cells(m, w, pack_who(m, w, lane), first_cell(m, address), last_cell(m, address, bytes), stamp);
+    const uint32_t first = first_cell(m, address), last = last_cell(m, address, bytes);
+    settle_cells(m, first, last);
+    note_warp_reads(m, pack_who(m, w, lane), first, last, stamp, false);
+    forget_generic(m->checks, first, last);
     for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT)
-        m->checks->async_reads[(address - m->shared_base + i) / ASYNC_UNIT].count--;
+        m->checks->async_units[(address - m->shared_base + i) / ASYNC_UNIT].count--;
 }
 
 void emu_on_product_read_end(cta *m, const warp *w, const uint32_t *addresses, uint32_t count, uint32_t reads) {
-    const uint32_t who = pack_who(m, w, 0), cells = ASYNC_UNIT >> m->checks->cell_shift;
-    async_read *const in_flight = m->checks->async_reads;
+    const uint32_t who = pack_who(m, w, 0);
     for (uint32_t i = 0; i < count; i++) {
-        const uint32_t first = first_cell(m, addresses[i]);
-        end_reads_of_cells(m, w, who, first, first + cells - 1, w->clock);
-        in_flight[(addresses[i] - m->shared_base) / ASYNC_UNIT].count -= reads;
+        const uint32_t unit = (addresses[i] - m->shared_base) / ASYNC_UNIT;
+        note_product(m, unit, who, w->clock);
+        m->checks->async_units[unit].count -= reads;
     }
 }
 
@@ -778,6 +858,7 @@ void emu_check_async_write(cta *m, const warp *w, int lane, uint32_t address, ui
     checks *const shadow = m->checks;
     int reader = ALL_ORDERED;
     if (!shadow->read_generic) return;
+    settle_cells(m, first_cell(m, address), last_cell(m, address, bytes));
     for (uint32_t i = first_cell(m, address); i <= last_cell(m, address, bytes); i++) {
         if (shadow->read_generic[i] && reader == ALL_ORDERED &&
             (reader = unfenced_reader(m, w, lane, i)) != ALL_ORDERED)
@@ -873,12 +954,29 @@ void emu_clock_learn(cta *m, const warp *w, uint32_t thread, uint32_t stamp) {
     }
 }
 
+/* True if all products that the units of some cells keep lie before what a lane does. */
+static bool products_are_known(const cta *m, const warp *w, int lane, uint32_t first, uint32_t last) {
+    const checks *const shadow = m->checks;
+    const uint32_t end = ((last + 1) << shadow->cell_shift) - 1;
+    product_read known = {0};
+    for (uint32_t i = (first << shadow->cell_shift) / ASYNC_UNIT; i <= end / ASYNC_UNIT; i++) {
+        for (int k = 0; k < PRODUCT_READERS && shadow->async_units[i].ended[k].time; k++) {
+            const product_read each = shadow->async_units[i].ended[k];
+            if (each.time == known.time && each.who == known.who) continue;
+            if (!ordered(m, w, lane, who_thread(each.who), each.time)) return false;
+            known = each;
+        }
+    }
+    return true;
+}
+
 /* True if all reads of many cells lie before what a lane does. If they are few, or a lane that read is less ordered
  * than others of its warp, it checks lane by lane. */
 static bool reads_are_known(const cta *m, const warp *w, int lane, uint32_t first, uint32_t last) {
     const checks *const shadow = m->checks;
     enum { MANY = 64 };
     if (!shadow->clocks || last - first < MANY) return false;
+    if (shadow->async_units && !products_are_known(m, w, lane, first, last)) return false;
     for (uint32_t k = 0; k < m->warp_count; k++) {
         if (shadow->last_reads[k] <= shadow->base) continue;
         const warp_read *reads = read_by(m, k, first);
@@ -892,12 +990,6 @@ static bool reads_are_known(const cta *m, const warp *w, int lane, uint32_t firs
             if (!ordered(m, w, lane, k * LANES + (uint32_t)first_lane(lanes), latest)) return false;
     }
     return true;
-}
-
-static checked_write last_write(const checks *shadow, uint32_t index) {
-    const shadow_cell *cell = &shadow->cells[index];
-    return (checked_write){cell->write_time, cell->write_who,
-                           shadow->async_written ? shadow->async_written[index] : LANDED_NOTHING};
 }
 
 /* before: a write of a cell that lies before; such cells stand side by side. */
@@ -938,6 +1030,37 @@ static void check_reads(cta *m, const warp *w, int lane, uint32_t i) {
     cell->read_time = 0; /* once is enough */
 }
 
+/* True if units can keep a copy to these bytes. */
+static inline bool has_units(const cta *m, uint32_t address, uint32_t bytes) {
+    const checks *const shadow = m->checks;
+    return shadow->async_units && !(((address - m->shared_base) | bytes) % ASYNC_UNIT) && !shadow->ticket &&
+           !shadow->covers && m->cluster->count == 1;
+}
+
+/* Begin a copy to a unit. reads_known: all reads of it lie before. before: see check_written(). */
+static void issue_unit(cta *m, const warp *w, int lane, uint32_t unit, bool reads_known, checked_write *before) {
+    checks *const shadow = m->checks;
+    async_unit *const of = &shadow->async_units[unit];
+    const uint32_t cells = ASYNC_UNIT >> shadow->cell_shift, first = unit * cells, last = first + cells - 1;
+    const checked_write old = of->written;
+    const bool old_products = of->ended[0].time <= shadow->base && of->ended[1].time <= shadow->base;
+    bool quiet = reads_known || old_products || products_are_known(m, w, lane, first, last);
+    for (uint32_t i = first; i <= last && !reads_known; i++) quiet &= shadow->cells[i].read_time <= shadow->base;
+    if (old.time > shadow->base && !is_same_write(&old, before)) {
+        const bool lies = old.time < TIME_REMOTE && lies_before(m, w, lane, &old);
+        if (lies) *before = old;
+        quiet &= lies;
+    }
+    if (!quiet) emu_settle_unit(m, unit);
+    for (uint32_t i = first; i <= last && !of->written.time; i++) {
+        const checked_write write = last_write(shadow, i);
+        if (write.time > shadow->base && write.time != TIME_NEVER && !is_same_write(&write, before))
+            check_written(m, w, lane, i, 0, 0, NULL, true, before);
+        if (!reads_known && shadow->cells[i].read_time > shadow->base) check_reads(m, w, lane, i);
+    }
+    of->written = (checked_write){TIME_IN_FLIGHT, pack_who(m, w, lane), LANDED_NOTHING};
+}
+
 static void write_cells(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const uint8_t *data,
                         uint32_t time, enum write_kind kind) {
     checks *const shadow = m->checks;
@@ -945,15 +1068,21 @@ static void write_cells(cta *m, const warp *w, int lane, uint32_t address, uint3
     const uint32_t who = pack_who(m, w, lane);
     if (m->mbarrier_count) emu_check_mbarrier_bytes(m, w, lane, m, address, bytes);
     /* once is enough: other warps of the warpgroup, which read later, have no race with it */
-    if (shadow->async_reads && emu_check_async_readers(m, w, lane, m, address, bytes) && time < TIME_REMOTE) time = 0;
+    if (shadow->async_units && emu_check_async_readers(m, w, lane, m, address, bytes) && time < TIME_REMOTE) time = 0;
     const bool known = reads_are_known(m, w, lane, first, last);
     checked_write before = {0};
     shadow->writes++;
+    if (time == TIME_IN_FLIGHT && has_units(m, address, bytes)) {
+        for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT)
+            issue_unit(m, w, lane, (address - m->shared_base + i) / ASYNC_UNIT, known, &before);
+        return;
+    }
+    settle_cells(m, first, last);
     for (uint32_t i = first; i <= last; i++) {
         shadow_cell *cell = &shadow->cells[i];
         if (cell->write_time > base && cell->write_time != TIME_NEVER) {
             const checked_write old = last_write(shadow, i);
-            const bool as_before = old.time == before.time && old.who == before.who && old.landing == before.landing;
+            const bool as_before = is_same_write(&old, &before);
             const bool both_atomic = kind != WRITE && old.who & WHO_ATOMIC && old.time != TIME_IN_FLIGHT;
             if (!as_before && !both_atomic)
                 check_written(m, w, lane, i, address, bytes, data, time == TIME_IN_FLIGHT, &before);
@@ -980,6 +1109,7 @@ void emu_on_shared_atomic(cta *m, const warp *w, int lane, uint32_t address, uin
     checks *const shadow = m->checks;
     uint32_t first = (address - m->shared_base) >> shadow->cell_shift,
              last = (address - m->shared_base + bytes - 1) >> shadow->cell_shift;
+    settle_cells(m, first, last);
     for (uint32_t i = first; i <= last; i++) {
         note_memory(m, i);
         if (shadow->cells[i].write_time == TIME_NEVER) {
@@ -996,14 +1126,13 @@ void emu_shadow_issue(cta *m, const warp *w, int lane, uint32_t address, uint32_
 
 void emu_shadow_land(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
                      uint32_t instruction, unsigned landing) {
-    uint32_t first = (address - m->shared_base) >> m->checks->cell_shift,
-             last = (address - m->shared_base + bytes - 1) >> m->checks->cell_shift;
-    uint32_t who = (instruction & (WHO_INSTRUCTIONS - 1)) | (uint32_t)(w->index * LANES + lane) << WHO_THREAD_SHIFT;
-    shadow_cell *const cells = m->checks->cells;
-    m->checks->writes++;
-    for (uint32_t i = first; i <= last; i++) {
-        cells[i].write_time = stamp;
-        cells[i].write_who = who;
-    }
-    if (m->checks->async_written) memset(m->checks->async_written + first, (int)landing, last - first + 1);
+    checks *const shadow = m->checks;
+    const uint32_t thread = (uint32_t)(w->index * LANES + lane), begin = (address - m->shared_base) / ASYNC_UNIT,
+                   first = first_cell(m, address), last = last_cell(m, address, bytes);
+    const checked_write write = {stamp, (instruction & (WHO_INSTRUCTIONS - 1)) | thread << WHO_THREAD_SHIFT, landing};
+    const bool units = stamp && has_units(m, address, bytes);
+    shadow->writes++;
+    for (uint32_t i = 0; units && i < bytes / ASYNC_UNIT; i++) shadow->async_units[begin + i].written = write;
+    if (!units) settle_cells(m, first, last);
+    for (uint32_t i = first; !units && i <= last; i++) set_writer(shadow, i, &write);
 }

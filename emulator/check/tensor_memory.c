@@ -534,7 +534,7 @@ static void begin_reads(cta *m, const warp *w, const tensor_job *job, cta *at, b
             emu_report(m, EMU_UNINITIALISED_SHARED, UINT32_MAX, w, job->lane, -1, addresses[i],
                        "tcgen05 reads shared memory of the CTA with rank %u at 0x%x, which nothing has written.",
                        at->rank, addresses[i]);
-        async_read *read = &at->checks->async_reads[(addresses[i] - at->shared_base) / TENSOR_CHUNK];
+        async_unit *read = &at->checks->async_units[(addresses[i] - at->shared_base) / TENSOR_CHUNK];
         read->count++;
         read->instruction = m->here;
     }
@@ -547,7 +547,7 @@ static void end_reads(cta *m, const tensor_job *job, cta *at, bool of_a) {
         if (at == m)
             emu_async_read_ends(m, &m->warps[job->warp], job->lane, addresses[i], bytes, job->stamp);
         else
-            at->checks->async_reads[(addresses[i] - at->shared_base) / TENSOR_CHUNK].count--;
+            at->checks->async_units[(addresses[i] - at->shared_base) / TENSOR_CHUNK].count--;
     }
 }
 

@@ -171,6 +171,7 @@ static void add_access(uint64_t *sum, uint64_t cell, uint64_t age, uint32_t who)
 static void add_cells(const cta *m, const ages *a, uint64_t *sum, const bool *kept) {
     checks *const shadow = m->checks;
     last_store last = {0};
+    settle_cells(m, 0, shadow->cell_count - 1);
     for (uint32_t i = 0; i < shadow->cell_count; i++) {
         const shadow_cell *cell = &shadow->cells[i];
         const uint64_t written = age_of_write(m, a, i, &last);

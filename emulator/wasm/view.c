@@ -1,6 +1,6 @@
 #include "view.h"
 
-#include "../check/checks.h"
+#include "../check/cells.h"
 #include "../machine/machine.h"
 #include "../machine/tensor_memory.h"
 #include "watch.h"
@@ -411,6 +411,7 @@ EMU_EXPORT(emu_view_writers) bool emu_view_writers(uint32_t *writers) {
     const cta *m = emu_watch_machine();
     const checks *k = m->checks;
     if (!k) return false;
+    settle_cells(m, 0, k->cell_count - 1);
     for (uint32_t word = 0; word < m->shared_bytes / 4; word++) {
         const shadow_cell *cell = &k->cells[4 * word >> k->cell_shift];
         const bool written = cell->write_time && cell->write_time != TIME_NEVER;

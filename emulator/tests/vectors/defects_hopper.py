@@ -31,12 +31,12 @@ OTHER_WARPGROUP = (
     + WGMMA_WAIT
     + "TELL\nbra.uni end;\nwrite:\nHEAR\n.loc 1 33 0\nst.shared.u32 [%a], 1;\nend:"
 )
-# The same, by warps that come later for sure: they poll a word which the others set.
-AFTER_THE_READERS = OTHER_WARPGROUP.replace(
-    "TELL", "TELL\nld.param.u64 %x, [data];\nst.volatile.global.u32 [%x], 1;"
-).replace(
-    "HEAR",
-    "ld.param.u64 %x, [data];\npoll:\nld.volatile.global.u32 %w, [%x];\nsetp.eq.u32 %q, %w, 0;\n@%q bra poll;\nHEAR",
+# The same, by copies of warps that come later for sure: they poll a word which the others set.
+POLL = "ld.param.u64 %x, [data];\npoll:\nld.volatile.global.u32 %w, [%x];\nsetp.eq.u32 %q, %w, 0;\n@%q bra poll;\n"
+AFTER_THE_READERS = (
+    OTHER_WARPGROUP.replace("TELL", "TELL\nld.param.u64 %x, [data];\nst.volatile.global.u32 [%x], 1;")
+    .replace("HEAR", POLL + "HEAR\nsetp.eq.u32 %q, %t, 128;")
+    .replace("st.shared.u32 [%a], 1;", "@%q cp.async.ca.shared.global [smem+512], [%x+16], 16;")
 )
 # A bulk copy fills A. Warp 0 waits for it and is the first to multiply; the others come later for sure.
 COPIED = (
@@ -128,7 +128,7 @@ BEFORE
 @!%q bra wait;
 ARRIVE
 .loc 1 40 0
-cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s+TO], [%p+FROM], %bytes, [%s+512];
+cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s], [%p], %bytes, [%s+512];
 AFTER
 wait:
 .loc 1 41 0
@@ -142,6 +142,8 @@ END"""
 AGAIN = "mbarrier.arrive.expect_tx.shared.b64 %state, [%s+512], 64;"
 START_AGAIN = "mbarrier.init.shared.b64 [%s+512], 1;\nfence.mbarrier_init.release.cluster;\n" + AGAIN
 SECOND = "again:\nmbarrier.try_wait.parity.shared.b64 %done, [%s+512], 1;\n@!%done bra again;"
+COPY_IN = "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s], [%p], 64, [%s+512];\n"
+COPY_TWICE = "bar.sync 0;\n@%q " + AGAIN + "\n.loc 1 42 0\n@%q " + COPY_IN
 
 
 def bytes_in(**parts: str) -> str:
@@ -149,8 +151,6 @@ def bytes_in(**parts: str) -> str:
         "INIT_FENCE": "fence.mbarrier_init.release.cluster;",
         "BEFORE": "",
         "ARRIVE": "mbarrier.arrive.expect_tx.shared.b64 %state, [%s+512], 64;",
-        "TO": "0",
-        "FROM": "0",
         "AFTER": "",
         "END": "ld.shared.u32 %y, [%s];",
     }
@@ -322,7 +322,7 @@ HOPPER = [
     Defect("race", "one warp's wgmma.wait_group taken for its warpgroup", TOLD_BY_ONE, ["what another thread read",
            "The other thread: warp 1", "lesson.cu:30", "lesson.cu:33"], twin=TOLD_BY.replace("TELL",
            "bar.arrive 1, 256;").replace("HEARD", "256"), block=256, directives=WGMMA_SHARED, params=".param .u64 data",
-           args=["buf:u32:1"], options=["--wgmma-wait-per-warp"]),
+           args=["buf:u32:8"], options=["--wgmma-wait-per-warp"]),
     Defect("race", "a wait for the first of two products, of which other warps have waited for both",
            LATE_WAIT.replace("OWN", "<<1||0>>"), ["what another thread read", "lesson.cu:30", "lesson.cu:33"],
            block=256, directives=WGMMA_SHARED, params=".param .u64 data", args=["buf:u32:1"]),
@@ -358,7 +358,7 @@ HOPPER = [
            block=256, directives=WGMMA_SHARED),
     Defect("race", "a flag in global memory says that a slot was read", AFTER_THE_READERS.replace("TELL",
            "<<||bar.arrive 2, 256;>>").replace("HEAR", "<<||bar.sync 2, 256;>>"), ["lesson.cu:33", "lesson.cu:30",
-           "writes what another thread read"], block=256, params=".param .u64 data", args=["buf:u32:1"],
+           "writes what another thread read"], block=256, params=".param .u64 data", args=["buf:u32:8"],
            directives=WGMMA_SHARED),
     Defect("bad-tensor-map", "another number of dimensions", tensor("2d", "{0, 0}").split("wait:")[0] + "wait:",
            ["1 dimensions", "names 2"], twin=tensor(), **TENSOR_ENTRY),
@@ -425,8 +425,8 @@ HOPPER = [
            "mbarrier.complete_tx.relaxed.cta.shared.b64 [%s+512], 1048511>>;"), ["expects 1048640 bytes",
            "up to 1048575"], **BYTES),
     Defect("barrier-misuse", "no mbarrier for the bytes of a copy",
-           bytes_in().replace("bytes [%s+0], [%p+0], %bytes, [%s+512]",
-           "bytes [%s+0], [%p+0], %bytes, [%s+520]").replace("expect_tx.shared.b64 %state, [%s+512], 64",
+           bytes_in().replace("bytes [%s], [%p], %bytes, [%s+512]",
+           "bytes [%s], [%p], %bytes, [%s+520]").replace("expect_tx.shared.b64 %state, [%s+512], 64",
            "expect_tx.shared.b64 %state, [%s+512], 0").replace("ld.shared.u32 %y, [%s];", ""),
            ["There is no mbarrier at", "for this copy"], twin=bytes_in(), **BYTES),
     Defect("barrier-misuse", "an mbarrier ends while a copy counts at it",
@@ -438,21 +438,21 @@ HOPPER = [
     Defect("missing-init-fence", "a thread that did not initialize executes the fence",
            bytes_in(INIT_FENCE="<<@!%q fence.mbarrier_init.release.cluster||fence.proxy.async.shared::cta>>;"),
            ["fence.mbarrier_init"], **BYTES),
-    Defect("async-in-flight", "a phase is waited for twice", bytes_in(END="bar.sync 0;\n"
-           "@%q mbarrier.arrive.expect_tx.shared.b64 %state, [%s+512], 64;\n.loc 1 42 0\n"
-           "@%q cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s], [%p], 64, [%s+512];\nagain:\n"
+    Defect("async-in-flight", "a phase is waited for twice", bytes_in(END=COPY_TWICE + "again:\n"
            "<<mbarrier.try_wait.parity.shared.b64 %done, [%s+512], 0;\n@!%done bra again;\n.loc 1 43 0\n"
            "ld.shared.u32 %y, [%s];\nmore:\nmbarrier.try_wait.parity.shared.b64 %done, [%s+512], 1;\n"
            "@!%done bra more;\n||mbarrier.try_wait.parity.shared.b64 %done, [%s+512], 1;\n@!%done bra again;\n"
            ".loc 1 43 0\nld.shared.u32 %y, [%s];\n>>"), ["phase 1 of the mbarrier",
            "last waited for phase 0, more than once: its parity did not change", "lesson.cu:42", "lesson.cu:43"],
            **BYTES),
-    Defect("async-in-flight", "a second copy to where a phase was waited for once", bytes_in(END="bar.sync 0;\n"
-           "@%q mbarrier.arrive.expect_tx.shared.b64 %state, [%s+512], 64;\n.loc 1 42 0\n"
-           "@%q cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s], [%p], 64, [%s+512];\n"
-           "<<.loc 1 43 0\nld.shared.u32 %y, [%s];\n" + SECOND + "||" + SECOND + "\n.loc 1 43 0\n"
+    Defect("async-in-flight", "a second copy to where a phase was waited for once", bytes_in(END=COPY_TWICE
+           + "<<.loc 1 43 0\nld.shared.u32 %y, [%s];\n" + SECOND + "||" + SECOND + "\n.loc 1 43 0\n"
            "ld.shared.u32 %y, [%s];>>"), ["phase 1 of the mbarrier", "last waited for phase 0.", "lesson.cu:42",
            "lesson.cu:43"], **BYTES),
+    Defect("async-in-flight", "a copy to where another is in flight", bytes_in(AFTER=COPY_IN.replace("[%s],",
+           "[%s<<||+64>>],"), ARRIVE=AGAIN.replace("64;", "128;")), ["starts another copy", "lesson.cu:40"], **BYTES),
+    Defect("race", "a copy to where a thread has stored", bytes_in(BEFORE="@!%q st.shared.u32 [%s+<<0||64>>], 1;"),
+           ["writes what another thread wrote", "lesson.cu:40"], **BYTES),
     Defect("deadlock", "a warp comes too late for two phases", MBARRIER + "@%q mbarrier.init.shared.b64 [%s], 1;\n"
            "bar.sync 0;\nsetp.ge.u32 %q, %t, 32;\n@%q bra.uni late;\nsetp.eq.u32 %q, %t, 0;\n"
            "@%q mbarrier.arrive.shared.b64 %state, [%s];\nbar.sync 1, 64;\n"
@@ -496,9 +496,9 @@ HOPPER = [
     Defect("misaligned", "a size that is no multiple of 16", bytes_in(BEFORE="mov.u32 %bytes, 40;",
            ARRIVE="mbarrier.arrive.shared.b64 %state, [%s+512];", END=""), ["A bulk copy of 40 bytes",
            "a multiple of 16", "lesson.cu:40"], twin=bytes_in(), **BYTES),
-    Defect("misaligned", "a target at half of 16 bytes", bytes_in(TO="8",
-           ARRIVE="mbarrier.arrive.shared.b64 %state, [%s+512];", END=""), ["target of a bulk copy", "a multiple of 16",
-           "lesson.cu:40"], twin=bytes_in(TO="16", END=""), **BYTES),
+    Defect("misaligned", "a target at half of 16 bytes", bytes_in(END="",
+           ARRIVE="mbarrier.arrive.shared.b64 %state, [%s+512];").replace("[%s],", "[%s+8],"), ["target of a bulk copy",
+           "a multiple of 16", "lesson.cu:40"], twin=bytes_in(END="").replace("[%s],", "[%s+16],"), **BYTES),
     Defect("misaligned", "a box at half of 128 bytes",
            tensor().replace("bytes [%s], [%m", "bytes [%s+64], [%m").split("wait:")[0] + "wait:",
            ["target of a bulk copy", "a multiple of 128", "lesson.cu:40"], twin=tensor().replace("bytes [%s], [%m",
@@ -507,9 +507,9 @@ HOPPER = [
            tensor().replace("bytes [%s], [%m", "bytes [%s+1024], [%m").split("wait:")[0] + "wait:",
            ["target of a bulk copy", "1024 bytes of the CTA", "lesson.cu:40"], twin=tensor().replace("bytes [%s], [%m",
            "bytes [%s+896], [%m"), **TENSOR_ENTRY),
-    Defect("out-of-bounds", "a bulk copy beyond a buffer", bytes_in(FROM="80",
-           ARRIVE="mbarrier.arrive.shared.b64 %state, [%s+512];", END=""), ["argument 0", "lesson.cu:40"],
-           twin=bytes_in(FROM="64"), **BYTES),
+    Defect("out-of-bounds", "a bulk copy beyond a buffer", bytes_in(END="",
+           ARRIVE="mbarrier.arrive.shared.b64 %state, [%s+512];").replace("[%p]", "[%p+80]"), ["argument 0",
+           "lesson.cu:40"], twin=bytes_in().replace("[%p]", "[%p+64]"), **BYTES),
     Defect("misaligned", "a tensor map at half of 64 bytes",
            tensor().replace("cvta.param.u64 %m, %m;", "cvta.param.u64 %m, %m;\nadd.s64 %m, %m, 32;").split("wait:")[0]
            + "wait:", ["The tensor map is at", "a multiple of 64", "lesson.cu:40"], twin=tensor(), **TENSOR_ENTRY),
