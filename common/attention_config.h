@@ -19,6 +19,12 @@ FL_CONFIG_FN int attention_d_head_v(const attention_config *config) {
     return config->d_head_v ? config->d_head_v : config->d_head;
 }
 
+/* CTAs of a cluster that share a Q block. O of 128 rows and 512 columns fills the registers of two, so each has half of
+ * the columns of Q, K, V and O. */
+FL_CONFIG_FN int attention_cluster(const attention_config *config) {
+    return config->instruction == WGMMA && config->d_head == 512 ? 2 : 1;
+}
+
 /* Warps, of different warpgroups with wgmma, that share rows: each has a part of the columns of V and O. */
 FL_CONFIG_FN int attention_V_parts(const attention_config *config) {
     const int rows = 16 * config->n_warps;
@@ -32,24 +38,32 @@ FL_CONFIG_FN int attention_threads(const attention_config *config) {
 
 /* Bytes of dynamic shared memory: the rings of K and V, and Q, whose space O reuses. With mma_sync rows have 16 bytes
  * of padding, and each stage two mbarriers. With wgmma and d_head up to 128 there are two Q blocks and O has a space of
- * its own; blocks begin at multiples of 1024 bytes, and 1024 bytes hold all mbarriers. Warpgroups that share rows
- * exchange a block of S, in fp32, each. With `latent` K holds V. */
+ * its own; blocks begin at multiples of 1024 bytes, and 1024 bytes hold all mbarriers. Warpgroups that share rows, in a
+ * CTA or a cluster, exchange a block of S, in fp32, each. With `latent` K holds V. */
 FL_CONFIG_FN int attention_smem_bytes(const attention_config *config) {
     const bool wgmma = config->instruction == WGMMA;
     const int padding = wgmma ? 0 : 16, Q_rows = config->B_r * (wgmma && config->d_head <= 128 ? 3 : 1);
     const int keys = config->B_c * config->stages, parts = attention_V_parts(config);
-    const int V_bytes = config->latent ? 0 : attention_d_head_v(config) * 2 + padding;
-    const int rows = (Q_rows + keys) * (config->d_head * 2 + padding) + keys * V_bytes;
-    const int exchanged = parts > 1 ? parts * config->B_r * config->B_c * 4 : 0;
+    const int cluster = attention_cluster(config);
+    const int V_bytes = config->latent ? 0 : attention_d_head_v(config) / cluster * 2 + padding;
+    const int rows = (Q_rows + keys) * (config->d_head / cluster * 2 + padding) + keys * V_bytes;
+    const int exchanged = parts * cluster > 1 ? parts * config->B_r * config->B_c * 4 : 0;
     return wgmma ? 1024 + rows + exchanged + 1024 : rows + 16 * config->stages;
 }
 
-/* Persistent CTAs: at most one per multiprocessor. With mma_sync a Q block may be split into n_warps slices. */
+/* Persistent CTAs that run at the same time: one per multiprocessor, in whole clusters. */
+FL_CONFIG_FN int64_t attention_most_ctas(const attention_config *config, int64_t multiprocessors) {
+    const int64_t cluster = attention_cluster(config);
+    return multiprocessors < cluster ? cluster : multiprocessors - multiprocessors % cluster;
+}
+
+/* CTAs of a launch. With mma_sync a Q block may be split into n_warps slices. */
 FL_CONFIG_FN int64_t attention_ctas(const attention_config *config, const attention_args *args,
                                     int64_t multiprocessors) {
     const int64_t blocks = ((int64_t)args->seq_q + config->B_r - 1) / config->B_r * args->heads * args->batch;
-    const int64_t work = config->instruction == WGMMA ? blocks : blocks * config->n_warps;
-    return work > multiprocessors ? multiprocessors : work;
+    const int64_t most = attention_most_ctas(config, multiprocessors);
+    const int64_t work = blocks * (config->instruction == WGMMA ? attention_cluster(config) : config->n_warps);
+    return work > most ? most : work;
 }
 
 /* The results of parts of the keys, which follow attention_args.tickets: O of a row as fp32, its log-sum-exp, and three

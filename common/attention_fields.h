@@ -56,7 +56,7 @@ RULE(d_head_v, cfg.d_head_v == 0 || cfg.extended,
 RULE(d_head_v, cfg.d_head_v >= 0 && cfg.d_head_v <= 512 && cfg.d_head_v % 64 == 0, "must be a multiple of 64 up to 512")
 RULE(latent, !cfg.latent || (cfg.d_head_v > 0 && cfg.d_head_v < cfg.d_head),
      "must be off unless dv is less than d_head: V is the first columns of K")
-RULE(latent, !cfg.latent || cfg.instruction == WGMMA, "must be off with mma_sync")
+RULE(latent, !cfg.latent || cfg.instruction == WGMMA, "must be off with mma_sync: it copies V apart from K")
 RULE(latent, !(cfg.latent && cfg.biased), "must be off with bias: a block mask needs a ring of V")
 
 HAS(ANY_LENGTH, true)

@@ -163,6 +163,47 @@ __device__ __forceinline__ bool mbarrier_try_wait_parity(uint32_t smem_addr, uin
     return done != 0;
 }
 
+/* ---- clusters of CTAs (9.7.9.23 mapa, 9.7.13.4 barrier.cluster, 9.7.9.14 st.async) ---- */
+
+/* Number of this CTA in its cluster (10.1 %cluster_ctarank). */
+__device__ __forceinline__ int cluster_rank() {
+    int rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+/* Wait for all threads of the cluster that have not ended. */
+__device__ __forceinline__ void cluster_sync() {
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+
+/* The address at which CTA number `rank` of the cluster has what this CTA has at smem_addr. */
+__device__ __forceinline__ uint32_t address_in_cluster(uint32_t smem_addr, int rank) {
+    uint32_t there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(smem_addr), "r"(rank));
+    return there;
+}
+
+/* Arrive at the mbarrier of another CTA, which orders what this thread has read before what that CTA writes next. */
+__device__ __forceinline__ void mbarrier_arrive_in_cluster(uint32_t cluster_addr) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_addr) : "memory");
+}
+
+/* Start to store 4 or 16 bytes in another CTA. They arrive at its mbarrier. */
+__device__ __forceinline__ void store_async(uint32_t cluster_addr, uint32_t cluster_mbarrier, int value) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(cluster_addr),
+                 "r"(value), "r"(cluster_mbarrier)
+                 : "memory");
+}
+__device__ __forceinline__ void store_async_v4(uint32_t cluster_addr, uint32_t cluster_mbarrier, const float (&a)[4]) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+                     cluster_addr),
+                 "r"(__float_as_int(a[0])), "r"(__float_as_int(a[1])), "r"(__float_as_int(a[2])),
+                 "r"(__float_as_int(a[3])), "r"(cluster_mbarrier)
+                 : "memory");
+}
+
 /* ---- the TMA unit (9.7.9.27 "Tensor Data Movement"): one thread starts the copy of an entire block ----
  *
  * A map describes a tensor (batch, heads, seq, d_head) as five dimensions, with d_head in tiles of 64, and the rows of

@@ -55,11 +55,19 @@ static bool decodes_alone(const fl_problem *problem) {
            (int64_t)problem->kv_heads * problem->batch <= FEW_BLOCKS;
 }
 
+/* True if the version has instances for rows of exactly this size. */
+static bool has_size(const struct embedded *version, const struct call *call) {
+    for (size_t i = 0; i < version->table.count; i++) {
+        const struct kernel_config *const config = &version->table.instances[i].config;
+        if (config->d_head == call->problem.d_head && !config_has(config, EXTENDED) && fits(config, call)) return true;
+    }
+    return false;
+}
+
 /* True if the version computes the problem only by an instance with the flag extend, or fastest. */
 static bool needs_extended(const struct embedded *version, const struct call *call) {
     const fl_problem *const problem = &call->problem;
-    return serving_extended(problem) || problem->d_head_v != problem->d_head ||
-           d_head_for(version, call) != problem->d_head ||
+    return serving_extended(problem) || problem->d_head_v != problem->d_head || !has_size(version, call) ||
            (decodes_alone(problem) && has_instance(version, SPLITS_KEYS));
 }
 

@@ -566,13 +566,14 @@ static int32_t keys_of_part(const struct kernel_config *config, const fl_problem
                             const attention_args *args) {
     enum { ENDS = 2, SIXTEENTHS = 16 };
     const int64_t Q_blocks = launch_Q_blocks(config, args);
+    const int64_t at_once = multiprocessors / attention_cluster(&config->attention);
     const int64_t blocks = (keys_of_row(problem) + config->B_c - 1) / config->B_c;
     if (!config_has(config, SPLITS_KEYS) || problem->split_keys || problem->arrays & FL_BLOCK_MASK || Q_blocks < 1)
         return 0;
     int64_t best = 0, least = SIXTEENTHS * (blocks + ENDS);
-    for (int64_t parts = 2; Q_blocks * parts <= 4 * multiprocessors && Q_blocks < multiprocessors; parts++) {
+    for (int64_t parts = 2; Q_blocks * parts <= 4 * at_once && Q_blocks < at_once; parts++) {
         const int64_t of_part = (blocks + parts - 1) / parts;
-        const int64_t turns = (Q_blocks * parts + multiprocessors - 1) / multiprocessors;
+        const int64_t turns = (Q_blocks * parts + at_once - 1) / at_once;
         const int64_t sums = time_of_sums(config, args, parts, multiprocessors);
         const int64_t time = SIXTEENTHS * turns * (of_part + ENDS) + sums;
         if (time < least) least = time, best = of_part;

@@ -86,7 +86,7 @@ static inline bool config_takes_dropout(const struct kernel_config *config, bool
     return !config_has(config, TENSOR_COPIES) || config_has(config, DROPOUT) == asked;
 }
 
-/* The same for BIAS. */
+/* The same for BIAS: a bias, a block mask or the largest scores. */
 static inline bool config_takes_bias(const struct kernel_config *config, bool asked) {
     return !config_has(config, TENSOR_COPIES) || config_has(config, BIAS) == asked;
 }

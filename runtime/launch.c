@@ -29,7 +29,8 @@ int launch_count(const struct kernel_config *config, const attention_args *args)
 launch_shape launch_of(const struct kernel_config *config, const attention_args *args, int64_t multiprocessors) {
     const attention_args shared = decode_args(config, args);
     launch_shape shape = FAMILIES[config->family].launch(config, &shared, multiprocessors);
-    if (launch_count(config, args) > 1) shape.grid_x = (uint32_t)multiprocessors;
+    if (launch_count(config, args) > 1)
+        shape.grid_x = (uint32_t)attention_most_ctas(&config->attention, multiprocessors);
     return shape;
 }
 

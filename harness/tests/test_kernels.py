@@ -179,6 +179,8 @@ IN_ORDERS = {
     "--d-head 80 --seq-q 300 --seqlens-k 1100,30,0,250 --heads 2 --kv-heads 1 --causal --sinks": "--split-keys 256",
     "--d-head 256 --seq-q 150 --seq-k 1000 --heads 1 --window 500,-1 --softcap 5": "--split-keys 128",
     "--d-head 192 --d-head-v 128 --layout packed --seqlens-q 3,150 --seqlens-k 700,200 --heads 1": "--split-keys 128",
+    "--d-head 512 --seq-q 700 --seq-k 800 --heads 1 --causal --softcap 5": "--split-keys 256",
+    "--d-head 320 --d-head-v 512 --layout packed --seqlens-q 150,0,1 --seqlens-k 300,9,250 --heads 2": "--page-rows 16",
     f"--config {config_of(WGMMA, 'latent')} --seq-q 100 --seqlens-k 333,0,64,31 --heads 1 --causal": "--split-keys 64",
     f"--config {config_of(WGMMA, 'latent')} --seq-q 3 --seqlens-k 333,5 --heads 2 --page-rows 16": "--split-keys 32",
 }  # fmt: skip

@@ -57,6 +57,13 @@ constexpr bool packs_heads = [] {
     return false;
 }();
 
+/* CTAs of a cluster, which share Q blocks. */
+template <auto cfg>
+constexpr int cluster_ctas = [] {
+    if constexpr (requires { cfg.d_head_v; }) return attention_cluster(&cfg);
+    return 1;
+}();
+
 /* True if several CTAs may share out the keys of a Q block. */
 template <auto cfg>
 constexpr bool splits_keys = [] {
@@ -350,25 +357,42 @@ __device__ __forceinline__ packed_tile find_Q_block(const serving_args &args, in
             packing};
 }
 
+/* Fetch a number for a turn after the first. In a cluster the first CTA fetches it and tells the other one, by a slot
+ * of 16 bytes with an mbarrier. The consumers of both add up each S together, so four slots suffice. */
+template <auto cfg>
+__device__ __forceinline__ int fetch_for_cluster(const serving_args &args, int turn, uint32_t told) {
+    if (cluster_ctas<cfg> == 1) return atomicAdd(args.tickets, 1);
+    const uint32_t slot = told + 16 * ((turn - 1) % queue_slots), landed = slot + 8;
+    if (cluster_rank() == 0) {
+        const int fetched = atomicAdd(args.tickets, 1);
+        store_async(address_in_cluster(slot, 1), address_in_cluster(landed, 1), fetched);
+        return fetched;
+    }
+    mbarrier_arrive_expect_tx(landed, 4);
+    wait_for_phase(landed, (turn - 1) / queue_slots);
+    return load_shared(slot);
+}
+
 /* Publish the Q blocks of a varlen batch. A launch makes as many fetches as all sequences have Q blocks; the CTA that
  * makes the last has walked through all sequences. narrow(tile) may leave KV blocks at both ends out.
  */
 template <auto cfg>
 __device__ __forceinline__ void schedule_sequences(const serving_args &args, const tile_queue<cfg> &queue,
-                                                   uint32_t fetch, const auto &narrow) {
+                                                   uint32_t fetch, const auto &narrow, uint32_t told = 0) {
     sequence_walk<cfg> walk{args};
     walk.read(0);
     for (int turn = 0;; turn++) {
         int fetched = -1;
         if (turn > 0) {
             wait_for_phase(fetch, turn - 1);
-            if (walk.lane == 0) fetched = atomicAdd(args.tickets, 1);
+            if (walk.lane == 0) fetched = fetch_for_cluster<cfg>(args, turn, told);
             fetched = __shfl_sync(0xffffffff, fetched, 0);
         }
-        const int number = turn > 0 ? gridDim.x + fetched : blockIdx.x, found = walk.find(number);
+        const int number = (turn > 0 ? gridDim.x : blockIdx.x) / cluster_ctas<cfg> + (turn > 0 ? fetched : 0);
+        const int found = walk.find(number);
         if (found < 0) {
             const bool last = fetched >= 0 && fetched == walk.all_blocks() - 1;
-            if (walk.lane == 0 && last) atomicExch(args.tickets, 0);
+            if (walk.lane == 0 && last && (cluster_ctas<cfg> == 1 || cluster_rank() == 0)) atomicExch(args.tickets, 0);
             if (walk.lane == 0) publish_tile(queue, turn, tile_of_sequence<cfg>{{-1}});
             break;
         }

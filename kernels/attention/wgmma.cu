@@ -24,6 +24,7 @@
  *           (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend;
  *           (FP16, 64, 192, 64, 12): wgmma+stages_4+exp_16+serve+extend;
  *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+extend;
+ *           (FP16, 512, 128, 64, 8): wgmma+stages_2+exp_16+serve+extend;
  *           (FP16, 192, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+extend+dv_128;
  *           (FP16, 576, 64, 32, 8): wgmma+stages_2+exp_16+serve+extend+dv_512;
  *           (FP16, 576, 64, 32, 8): wgmma+stages_3+exp_16+serve+extend+dv_512+latent;
@@ -81,6 +82,9 @@
  * columns of Q and K, and they add these halves of S through shared memory. Then both have the same S, m and l. With
  * `latent` V is the first columns of K: the ring of V is that of K, whose blocks are released after both products.
  *
+ * With d_head = 512 two CTAs of a cluster share a Q block of 128 rows. Each does with its half of the columns of Q, K,
+ * V and O what a CTA does with d_head = 256, and they add their halves of S through the shared memory of each other.
+ *
  * S of the next KV block is started before O of this one, so that a consumer turns S into exponentials while O is
  * computed. The block after the last one of a Q block is the first of the next Q block. The stages, and the phases of
  * all mbarriers, continue through all Q blocks.
@@ -96,13 +100,20 @@ constexpr int V_parts = attention_V_parts(&cfg);
 template <attention_config cfg>
 constexpr bool shares_rows = V_parts<cfg> > 1;
 template <attention_config cfg>
-constexpr int V_columns = d_head_v<cfg> / V_parts<cfg>;
+constexpr bool shares_rows_in_cluster = cluster_ctas<cfg> > 1;
+template <attention_config cfg>
+constexpr int V_columns = d_head_v<cfg> / V_parts<cfg> / cluster_ctas<cfg>;
+/* Columns of Q and K that a CTA has. */
+template <attention_config cfg>
+constexpr int QK_columns = cfg.d_head / cluster_ctas<cfg>;
 
 template <attention_config cfg>
 __device__ constexpr void check_config() {
-    static_assert(cfg.d_head == 64 || cfg.d_head == 128 || cfg.d_head == 256 ||
+    static_assert(cfg.d_head == 64 || cfg.d_head == 128 || cfg.d_head == 256 || (cfg.d_head == 512 && cfg.extended) ||
                       (cfg.d_head_v > 0 && cfg.d_head % 64 == 0),
-                  "d_head must be 64, 128 or 256, or with dv a multiple of 64: tiles have 64 columns");
+                  "d_head must be 64, 128 or 256, with extend 512, or with dv a multiple of 64: tiles have 64 columns");
+    static_assert(cfg.d_head != 512 || (cfg.d_head_v == 0 && !cfg.biased),
+                  "d_head must not be 512 with dv or bias: two CTAs have the same KV blocks, and half of V each");
     static_assert(cfg.d_head_v == 0 || cfg.d_head_v == 128 || cfg.d_head_v == 512,
                   "dv must be 128 or 512: a consumer has 128 or 256 columns of O");
     static_assert(cfg.n_warps == 8 || cfg.n_warps == 12 || cfg.n_warps == 16,
@@ -117,9 +128,9 @@ __device__ constexpr void check_config() {
                   "exp_columns must be at least 8 and divide B_c: exponentials are computed in equal blocks");
 }
 
-/* Numbers of 16x16 operand blocks along d_head and along the keys of a KV block. */
+/* Numbers of 16x16 operand blocks along a CTA's columns of Q and K and along the keys of a KV block. */
 template <attention_config cfg>
-constexpr int d_steps = cfg.d_head / 16;
+constexpr int d_steps = QK_columns<cfg> / 16;
 template <attention_config cfg>
 constexpr int key_steps = cfg.B_c / 16;
 
@@ -201,15 +212,24 @@ constexpr bool finds_first_visible = may_skip_blocks<cfg> && cfg.d_head == 64;
 /* Bytes of a row of a tile, of the rows of Q of a consumer, of a K and of a V block. */
 constexpr int tile_row_bytes = 128;
 template <attention_config cfg>
-constexpr int Q_bytes = group_rows * cfg.d_head * 2;
+constexpr int Q_bytes = group_rows * QK_columns<cfg> * 2;
 template <attention_config cfg>
-constexpr int K_bytes = cfg.B_c * cfg.d_head * 2;
+constexpr int K_bytes = cfg.B_c * QK_columns<cfg> * 2;
 template <attention_config cfg>
-constexpr int V_bytes = cfg.latent ? K_bytes<cfg> : cfg.B_c * d_head_v<cfg> * 2;
+constexpr int V_bytes = cfg.latent ? K_bytes<cfg> : cfg.B_c * d_head_v<cfg> / cluster_ctas<cfg> * 2;
 
 /* Bytes of a block of S in fp32, which a consumer leaves to the other one of its rows. */
 template <attention_config cfg>
-constexpr int S_bytes = shares_rows<cfg> ? group_rows * cfg.B_c * 4 : 0;
+constexpr int S_bytes = shares_rows<cfg> || shares_rows_in_cluster<cfg> ? group_rows * cfg.B_c * 4 : 0;
+
+/* Pieces of keys in which CTAs of a cluster exchange S, so that one is added while the next one comes. */
+constexpr int S_pieces = 4;
+
+/* A matrix in shared memory, for wgmma. In a cluster an address has the CTA's number above its 18 bits. */
+template <attention_config cfg>
+__device__ __forceinline__ uint64_t matrix_at(uint32_t smem_addr, uint32_t tile_bytes) {
+    return wgmma_descriptor(shares_rows_in_cluster<cfg> ? smem_addr & 0x3ffff : smem_addr, tile_bytes);
+}
 
 /* Addresses in shared memory, called `at` below. */
 template <attention_config cfg>
@@ -222,10 +242,10 @@ struct smem_layout {
 
     /* K and V of block number n, for wgmma. */
     __device__ __forceinline__ uint64_t K_matrix(int n) const {
-        return wgmma_descriptor(K.first_stage, 0) + n % cfg.stages * (K_bytes<cfg> / 16);
+        return matrix_at<cfg>(K.first_stage, 0) + n % cfg.stages * (K_bytes<cfg> / 16);
     }
     __device__ __forceinline__ uint64_t V_matrix(int n) const {
-        return wgmma_descriptor(V.first_stage, cfg.B_c * tile_row_bytes) + n % cfg.stages * (V_bytes<cfg> / 16);
+        return matrix_at<cfg>(V.first_stage, cfg.B_c * tile_row_bytes) + n % cfg.stages * (V_bytes<cfg> / 16);
     }
 
     /* With a block mask: which KV block the copy number n of K brings, and its kinds, as block * 256 + kinds. */
@@ -237,6 +257,15 @@ struct smem_layout {
 
     /* The mbarrier of block number n of those of V that are swept. */
     __device__ __forceinline__ uint32_t landed(int n) const { return first_landed + 8 * (n % cfg.stages); }
+
+    /* In a cluster: the mbarriers of a warp's half of S from the other CTA, which comes in S_pieces, and of its own
+     * half that is read there. */
+    __device__ __forceinline__ uint32_t half_read(int warp) const { return first_landed + 16 * cfg.stages + 8 * warp; }
+    __device__ __forceinline__ uint32_t half_landed(int warp, int piece) const {
+        return half_read(cfg.n_warps + S_pieces * warp + piece);
+    }
+    /* Numbers of Q blocks that the other CTA fetched (schedule.cuh). */
+    __device__ __forceinline__ uint32_t told() const { return half_landed(cfg.n_warps, 0); }
 
     /* Address of the parts that copy number n brings. */
     __device__ __forceinline__ uint32_t Q_stage(int n) const {
@@ -256,7 +285,7 @@ __device__ __forceinline__ smem_layout<cfg> find_layout() {
     }
     at.V.first_stage = at.K.first_stage + (cfg.latent ? 0 : cfg.stages * K_bytes<cfg>);
     at.O = at.V.first_stage + cfg.stages * V_bytes<cfg>; /* or the halves of S */
-    at.K.first_full = at.O + (Q_parts<cfg> ? V_parts<cfg> * S_bytes<cfg> : row_groups<cfg> * Q_bytes<cfg>);
+    at.K.first_full = at.O + (Q_parts<cfg> ? consumers<cfg> * S_bytes<cfg> : row_groups<cfg> * Q_bytes<cfg>);
     at.V.first_full = at.K.first_full + 8 * cfg.stages;
     at.K.first_empty = at.V.first_full + 8 * cfg.stages;
     at.V.first_empty = at.K.first_empty + 8 * cfg.stages;
@@ -286,9 +315,16 @@ __device__ __forceinline__ void init_mbarriers(const smem_layout<cfg> &at) {
             if (!cfg.latent) mbarrier_init(at.V.empty(stage), consumers<cfg>);
             if (cfg.serves) mbarrier_init(at.landed(stage), 1);
         }
+        if constexpr (shares_rows_in_cluster<cfg>)
+            for (int n = 0; n < cfg.n_warps * (1 + S_pieces); n++) mbarrier_init(at.half_read(n), 1);
+        if constexpr (shares_rows_in_cluster<cfg>)
+            for (int slot = 0; slot < queue_slots; slot++) mbarrier_init(at.told() + 16 * slot + 8, 1);
         fence_mbarrier_init();
     }
-    __syncthreads();
+    if constexpr (shares_rows_in_cluster<cfg>)
+        cluster_sync();
+    else
+        __syncthreads();
 }
 
 /* ---- tensor cores ---- */
@@ -313,7 +349,8 @@ __device__ __forceinline__ void start_QK_step(S_tiles<cfg> &S, const A &a, uint6
     if constexpr (cfg.B_c == 32 && cfg.dtype == BF16) wgmma_m64n32k16_bf16(S, a, K, accumulate);
 }
 
-/* The same of the first steps of a consumer's half of the columns, which begins at chunk number `half`. */
+/* Load fragments as load_Q() does, but only the first steps of a consumer's half of the columns, which begins at chunk
+ * number `half`. */
 template <attention_config cfg>
 __device__ __forceinline__ void load_steps_of_Q(Q_fragments<cfg> &Q, uint32_t Q_rows, int half, int lane) {
     for (int step = 0; step < Q_steps_in_registers<cfg>; step++) {
@@ -397,7 +434,7 @@ __device__ void compute_S_again(S_tiles<cfg> &S, uint32_t Q_rows, const auto Q, 
     constexpr int tiles = 2 * key_steps<cfg>, at_once = cfg.extended ? 1 : tiles; /* addresses of keys take registers */
     for (int first = 0; first < tiles; first += at_once)
 #pragma unroll 1
-        for (int k = 0; k < d_steps<cfg>; k++) {
+        for (int k = 0; k < cfg.d_head / 16; k++) {
             load_columns(k);
             for (int n = first; n < first + at_once; n++) multiply(k, n);
         }
@@ -450,7 +487,7 @@ __device__ __forceinline__ bool is_swept(const rows_in_use &rows) {
  * row. */
 template <attention_config cfg>
 __device__ __forceinline__ void clear_rows(uint32_t block, int row, int end, int lane) {
-    for (int tile = 0; tile < d_head_v<cfg> / 64; tile++)
+    for (int tile = 0; tile < V_bytes<cfg> / (cfg.B_c * tile_row_bytes); tile++)
 #pragma unroll 1
         for (int at = row * tile_row_bytes + 16 * lane; at < end * tile_row_bytes; at += 16 * 32)
             store_shared_v4(block + tile * cfg.B_c * tile_row_bytes + at, 0, 0, 0, 0);
@@ -504,6 +541,11 @@ struct producer {
     template <int bytes>
     static constexpr int tiles_of = bytes / (cfg.B_c * tile_row_bytes);
 
+    /* The first tile of this CTA's columns, of `tiles`. */
+    static __device__ __forceinline__ int first_tile(int tiles) {
+        return shares_rows_in_cluster<cfg> ? cluster_rank() * tiles : 0;
+    }
+
     /* Copy rows of Q, K or V to a block whose tiles have `tile_rows` rows. If they may be shorter than the block's, the
      * map has the elements of a row in one dimension, and a copy of one tile fills its missing columns with zeros. */
     template <int tile_rows, int tiles>
@@ -511,7 +553,8 @@ struct producer {
                                               int sample) const {
         if constexpr (cfg.extended)
             for (int tile = 0; tile < tiles; tile++)
-                copy_heads_to_smem(smem + tile * tile_rows * tile_row_bytes, map, full, row, tile, head, sample);
+                copy_heads_to_smem(smem + tile * tile_rows * tile_row_bytes, map, full, row, first_tile(tiles) + tile,
+                                   head, sample);
         else
             copy_tensor_to_smem(smem, map, full, row, head, sample);
     }
@@ -538,8 +581,8 @@ struct producer {
                     copy_heads_of_Q(to, full, first.packing.query((part + i) * group_rows), first);
                     continue;
                 }
-            copy_rows<group_rows, cfg.d_head / 64>(to, maps.Q, full, from.row + (part + i) * group_rows, first.head,
-                                                   from.sample);
+            copy_rows<group_rows, QK_columns<cfg> / 64>(to, maps.Q, full, from.row + (part + i) * group_rows,
+                                                        first.head, from.sample);
         }
     }
 
@@ -669,7 +712,8 @@ struct producer {
         if (!copies.are_mine(tiles_of<bytes>)) return;
         const uint32_t smem = blocks.stage(n) + copies.bytes_before();
         if constexpr (cfg.extended)
-            copy_heads_to_smem(smem, map, full, from.row, copies.tile, from.head, from.sample);
+            copy_heads_to_smem(smem, map, full, from.row, first_tile(tiles_of<bytes>) + copies.tile, from.head,
+                               from.sample);
         else
             copy_tile_to_smem(smem, map, full, from.row, copies.tile, from.head, from.sample);
     }
@@ -792,6 +836,7 @@ struct consumer {
     /* Position of the consumer: the Q block and the KV block, both numbered for this CTA, its part of the Q block, and
      * the first key of the KV block whose S comes next. */
     int turn = 0, block = 0, key;
+    int halves = 0; /* of S that CTAs of a cluster have exchanged */
     Q_share share;
     served_share<cfg.serves> served;
     bias_share<cfg.biased> bias;
@@ -809,8 +854,9 @@ struct consumer {
         if constexpr (shares_rows<cfg>) return 0;
         return args.causal && turn % 2 ? consumers<cfg> - 1 - group : group;
     }
-    /* The part of the columns of V and O. */
-    __device__ __forceinline__ int V_part() const { return shares_rows<cfg> ? group : 0; }
+    /* The part of the columns of V and O, and that of the tiles in shared memory. */
+    __device__ __forceinline__ int V_part() const { return shares_rows_in_cluster<cfg> ? cluster_rank() : smem_part(); }
+    __device__ __forceinline__ int smem_part() const { return shares_rows<cfg> ? group : 0; }
     /* The number of the copy that brings the part, and the addresses of the part and of this warp's first row. */
     __device__ __forceinline__ int Q_copy(int turn) const {
         return Q_parts<cfg> ? turn * row_groups<cfg> + part_of(turn) : turn;
@@ -823,7 +869,7 @@ struct consumer {
     __device__ __forceinline__ void take_Q(int turn) {
         at.Q.wait_until_full(Q_copy(turn));
         if constexpr (Q_in_registers<cfg>) load_Q<cfg>(Q, Q_rows(turn), lane);
-        if constexpr (Q_steps_in_registers<cfg> > 0) load_steps_of_Q<cfg>(Q, Q_rows(turn), 4 * V_part(), lane);
+        if constexpr (Q_steps_in_registers<cfg> > 0) load_steps_of_Q<cfg>(Q, Q_rows(turn), 4 * smem_part(), lane);
     }
 
     __device__ __forceinline__ Q_share find_share(int turn) {
@@ -895,12 +941,12 @@ struct consumer {
     __device__ __forceinline__ void start_S(int block, int turn) {
         constexpr int half_tile = 4; /* 64 bytes */
         at.K.wait_until_full(block);
-        start_QK<cfg>(S, Q, wgmma_descriptor(Q_part(turn), 0) + V_part() * half_tile,
-                      at.K_matrix(block) + V_part() * half_tile);
+        start_QK<cfg>(S, Q, matrix_at<cfg>(Q_part(turn), 0) + smem_part() * half_tile,
+                      at.K_matrix(block) + smem_part() * half_tile);
     }
     __device__ __forceinline__ void start_O(int block) {
         at.V.wait_until_full(block);
-        start_PV<cfg>(O, P, at.V_matrix(block) + V_part() * (V_columns<cfg> / 64 * cfg.B_c * tile_row_bytes / 16));
+        start_PV<cfg>(O, P, at.V_matrix(block) + smem_part() * (V_columns<cfg> / 64 * cfg.B_c * tile_row_bytes / 16));
     }
 
     /* Release a block of a ring unread, once all warps of the consumer have observed its arrival. */
@@ -952,6 +998,27 @@ struct consumer {
                 for (int e = 0; e < 4; e++) S[n][e] += __int_as_float(half[e]);
             }
         }
+        if constexpr (shares_rows_in_cluster<cfg>) add_half_of_other_cta();
+    }
+    /* The same, with the warp of these rows in the other CTA of the cluster. */
+    __device__ __forceinline__ void add_half_of_other_cta() {
+        constexpr int tiles = 2 * key_steps<cfg> / S_pieces, piece_bytes = S_bytes<cfg> / 4 / S_pieces;
+        const int other = 1 - cluster_rank(), number = 4 * group + warp;
+        const uint32_t mine = at.O + number * (S_bytes<cfg> / 4) + 16 * lane, others = address_in_cluster(mine, other);
+        const auto at_tile = [](int n) { return n * 32 * 16; };
+        wait_for_phase(at.half_read(number), halves - 1);
+        for (int n = 0; n < 2 * key_steps<cfg>; n++)
+            store_async_v4(others + at_tile(n), address_in_cluster(at.half_landed(number, n / tiles), other), S[n]);
+        if (lane < S_pieces) mbarrier_arrive_expect_tx(at.half_landed(number, lane), piece_bytes);
+        for (int n = 0; n < 2 * key_steps<cfg>; n++) {
+            int half[4];
+            if (n % tiles == 0) wait_for_phase(at.half_landed(number, n / tiles), halves);
+            load_shared_v4(mine + at_tile(n), half[0], half[1], half[2], half[3]);
+            for (int e = 0; e < 4; e++) S[n][e] += __int_as_float(half[e]);
+        }
+        halves++;
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive_in_cluster(address_in_cluster(at.half_read(number), other));
     }
 
     /* Factor of the scores. With a cap S is in units of the cap. */
@@ -1423,7 +1490,7 @@ __device__ __forceinline__ void start_copies(const args_of<cfg> &args, const ten
             if constexpr (may_skip_blocks<cfg>)
                 if (visible) narrow_to_visible<cfg>(args, tile);
         };
-        if (warp == 1) schedule_sequences<cfg>(args, at.queue, at.fetch, narrow);
+        if (warp == 1) schedule_sequences<cfg>(args, at.queue, at.fetch, narrow, at.told());
         if (warp == 2) sweep<cfg>(args, at);
     } else {
         if (threadIdx.x == 0) producer<cfg>{args, maps, at}.produce();
@@ -1448,7 +1515,8 @@ __device__ __forceinline__ void start_copies(const args_of<cfg> &args, const ten
         O_tiles<cfg> O = {};                                                                                           \
         row_values m = {no_maximum, no_maximum}, l = {}, factor;                                                       \
         consumer<cfg>{args, maps, at, group - 1, S, Q, P, O, m, l, factor}.attend();                                   \
-    }
+    }                                                                                                                  \
+    if constexpr (shares_rows_in_cluster<cfg>) cluster_sync(); /* the other CTA stores and arrives here until then */
 
 template <attention_config cfg>
 __global__ void __launch_bounds__(32 * cfg.n_warps + group_threads, 1)
@@ -1469,6 +1537,13 @@ __global__ void __launch_bounds__(32 * cfg.n_warps + group_threads, 1)
     flash_forward(const __grid_constant__ extended_args args, const __grid_constant__ tensor_maps maps) {
     if constexpr (splits_keys<cfg>)
         if (args.combines) return combine_key_parts<cfg>(args);
+    FL_ATTEND(cfg, args, maps)
+}
+template <attention_config cfg>
+    requires(cluster_ctas<cfg> > 1)
+__global__ void __cluster_dims__(cluster_ctas<cfg>) __launch_bounds__(32 * cfg.n_warps + group_threads, 1)
+    flash_forward(const __grid_constant__ extended_args args, const __grid_constant__ tensor_maps maps) {
+    if (args.combines) return combine_key_parts<cfg>(args);
     FL_ATTEND(cfg, args, maps)
 }
 

@@ -184,6 +184,7 @@ def exact(bench: Bench) -> None:
     kinds = torch.randint(0, 3, (2, heads, 6, 8), device=GPU, dtype=torch.uint8)
     each = torch.repeat_interleave(torch.repeat_interleave(kinds, 128, 2), 128, 3)[:, :, :seq, :keys] > 0
     cases: dict[str, dict[str, Any]] = {
+        "nothing": {},
         "plain": {},
         "bias": {"bias": bias},
         "mask": {"bias": bias > 0},
@@ -201,7 +202,7 @@ def exact(bench: Bench) -> None:
             (v,) = tensors(2, keys, heads, d_v, count=1, dtype=dtype)
             for causal in (False, True):
                 for name, asked in cases.items():
-                    wanted = name != "blocks"
+                    wanted = name not in ("nothing", "blocks")
                     scores = torch.einsum("bqhd,bkhd->bhqk", q.double(), k.double()) * d**-0.5
                     if "softcap" in asked:
                         scores = asked["softcap"] * torch.tanh(scores / asked["softcap"])
