@@ -547,8 +547,8 @@ static int64_t keys_of_row(const fl_problem *problem) {
     return keys < problem->seq_k ? keys : problem->seq_k;
 }
 
-/* Predicted time of the launch that adds up parts, in sixteenths of the time of a KV block. A warp has 128 columns of a
- * row at a time, for which it waits FIRST and then 1 for each part. */
+/* Predicted time of the launch that adds up parts, in sixteenths of the time of a KV block, as if a warp had 128
+ * columns of a row at a time, for which it waits FIRST and then 1 for each part. */
 static int64_t time_of_sums(const struct kernel_config *config, const attention_args *args, int64_t parts,
                             int multiprocessors) {
     enum { COLUMNS = 128, START = 32, FIRST = 56 };

@@ -59,14 +59,15 @@ __device__ __forceinline__ float find_largest_lse(const float *lse, int64_t to_n
     return most;
 }
 
-/* Add up a row's parts: 32 * `chunks` columns, from `first` on, and the sum of their weights, relative to `reference`.
- * Eight lanes have four columns of each chunk, and each eight lanes every fourth part, of which `at_once` are loaded
- * together, because each load is a round trip to the L2 cache. `most` is the last column that may be read. */
-template <int chunks, int at_once>
+/* Add up a row's parts: `chunks` of 128 / sets columns, from `first` on, and the sum of their weights, relative to
+ * `reference`. A lane has four columns of each chunk. The lanes are in `sets`, each with every so many parts, of which
+ * `at_once` are loaded together, because each load is a round trip to the L2 cache. `most` is the last column that may
+ * be read. */
+template <int sets, int chunks, int at_once>
 __device__ __forceinline__ void add_key_parts(float (&O)[chunks][4], float &sum, const float *first, int most,
                                               const float *lse, int64_t to_next, int parts, float reference) {
-    constexpr int sets = 4;
-    const int set = threadIdx.x % 32 / 8;
+    constexpr int columns = 128 / sets, lanes = 32 / sets;
+    const int set = threadIdx.x % 32 / lanes;
     for (int from = set; from < parts; from += sets * at_once) {
         float4 of_part[at_once][chunks];
         float of_lse[at_once];
@@ -76,7 +77,7 @@ __device__ __forceinline__ void add_key_parts(float (&O)[chunks][4], float &sum,
             of_lse[i] = lse[at];
 #pragma unroll
             for (int chunk = 0; chunk < chunks; chunk++)
-                of_part[i][chunk] = *(const float4 *)(first + at + min(32 * chunk, most));
+                of_part[i][chunk] = *(const float4 *)(first + at + min(columns * chunk, most));
         }
 #pragma unroll
         for (int i = 0; i < at_once; i++) {
@@ -89,32 +90,34 @@ __device__ __forceinline__ void add_key_parts(float (&O)[chunks][4], float &sum,
             }
         }
     }
-    for (int distance = 8; distance < 32; distance *= 2) {
+    for (int distance = lanes; distance < 32; distance *= 2) {
         sum += __shfl_xor_sync(0xffffffff, sum, distance);
         for (int chunk = 0; chunk < chunks; chunk++)
             for (int n = 0; n < 4; n++) O[chunk][n] += __shfl_xor_sync(0xffffffff, O[chunk][n], distance);
     }
 }
 
-/* A warp adds up and stores 32 * `chunks` columns of a row. */
-template <attention_config cfg, int chunks, int at_once>
+/* A warp adds up and stores `chunks` of 128 / sets columns of a row. */
+template <attention_config cfg, int sets, int chunks, int at_once>
 __device__ __forceinline__ void combine_key_parts_of_row(const extended_args &args, const sequence &seq, int sample,
                                                          int head, int row, int first_column, int parts) {
-    const int lane = threadIdx.x % 32, column = first_column + lane % 8 * 4;
+    constexpr int columns = 128 / sets, lanes = 32 / sets;
+    const int lane = threadIdx.x % 32, column = first_column + lane % lanes * 4;
     const int64_t to_next = floats_of_part<cfg>(args);
     const float *const first = find_part_row<cfg>(args, sample, head, row), *const lse = first + O_columns<cfg>;
     const float sink = args.sinks ? 1.44269504f * args.sinks[head] : -INFINITY;
     const float most = find_largest_lse(lse, to_next, parts, sink);
     const float reference = most == -INFINITY ? 0 : most; /* where the row attends to no key */
     float sum = 0, O[chunks][4] = {};
-    add_key_parts<chunks, at_once>(O, sum, first + column, O_columns<cfg> - 4 - column, lse, to_next, parts, reference);
+    add_key_parts<sets, chunks, at_once>(O, sum, first + column, O_columns<cfg> - 4 - column, lse, to_next, parts,
+                                         reference);
     sum += ex2_approx(sink - reference);
     const float inverse = sum == 0 ? 0 : 1 / sum;
     uint16_t *const out = (uint16_t *)args.O + seq.Q_sample * args.O_strides.batch + head * args.O_strides.head +
                           (seq.first_q + row) * args.O_strides.seq + column;
     for (int chunk = 0; chunk < chunks; chunk++)
-        if (lane < 8 && column + 32 * chunk < args.d_head_v)
-            *(uint2 *)(out + 32 * chunk) =
+        if (lane < lanes && column + columns * chunk < args.d_head_v)
+            *(uint2 *)(out + columns * chunk) =
                 make_uint2(round_pair<cfg.dtype>(inverse * O[chunk][0], inverse * O[chunk][1]),
                            round_pair<cfg.dtype>(inverse * O[chunk][2], inverse * O[chunk][3]));
     if (args.LSE && first_column == 0 && lane == 0)
@@ -122,14 +125,15 @@ __device__ __forceinline__ void combine_key_parts_of_row(const extended_args &ar
             0.69314718f * (lg2_approx(sum) + reference);
 }
 
-/* With many parts there are few rows, so a warp takes few columns of one. */
+/* A warp takes a row, or with fewer rows than warps a part of its columns, and with many parts few of them. */
 template <attention_config cfg>
 __device__ __forceinline__ void combine_key_parts(const extended_args &args) {
-    constexpr int many_parts = 32, columns = 32, most_columns = 128;
+    constexpr int many_parts = 32, chunks = (O_columns<cfg> + 127) / 128;
     const int warps = gridDim.x * (blockDim.x / 32), blocks = (args.seq_k + cfg.B_c - 1) / cfg.B_c;
-    const bool many = blocks * cfg.B_c > many_parts * args.split_keys;
-    const int of_warp = many ? columns : most_columns, steps = (args.d_head_v + of_warp - 1) / of_warp;
-    const int work = args.batch * args.heads * args.seq_q * steps;
+    const int rows = args.batch * args.heads * args.seq_q;
+    const bool many = blocks * cfg.B_c > many_parts * args.split_keys, whole = !many && rows >= warps;
+    const int of_warp = many ? 32 : whole ? 128 * chunks : 128, steps = (args.d_head_v + of_warp - 1) / of_warp;
+    const int work = rows * steps;
     for (int n = (blockIdx.x * blockDim.x + threadIdx.x) / 32; n < work; n += warps) {
         const int column = n % steps * of_warp, row = n / steps % args.seq_q, heads = n / steps / args.seq_q;
         const int head = heads % args.heads, sample = heads / args.heads;
@@ -137,9 +141,11 @@ __device__ __forceinline__ void combine_key_parts(const extended_args &args) {
         const int parts = count_key_parts<cfg>(args, seq);
         if (row >= seq.seq_q || parts == 1) continue; /* the consumers have stored O */
         if (many)
-            combine_key_parts_of_row<cfg, 1, 8>(args, seq, sample, head, row, column, parts);
+            combine_key_parts_of_row<cfg, 4, 1, 8>(args, seq, sample, head, row, column, parts);
+        else if (whole)
+            combine_key_parts_of_row<cfg, 1, chunks, 4>(args, seq, sample, head, row, column, parts);
         else
-            combine_key_parts_of_row<cfg, most_columns / columns, 2>(args, seq, sample, head, row, column, parts);
+            combine_key_parts_of_row<cfg, 4, 4, 2>(args, seq, sample, head, row, column, parts);
     }
 }
 
