@@ -263,14 +263,19 @@ static fl_status find_own(const struct embedded *version, const struct call *cal
         return refuse(failure, FL_UNSUPPORTED, "%s: %s does not support it; use attention/wgmma or attention/mma_sync",
                       serving_extended(&call->problem), version->about->version);
     const struct most_elements most = most_extended(version, (struct most_elements){0});
-    if (call->problem.d_head_v != call->problem.d_head && most.d_head) return fail_rows(&call->problem, most, failure);
-    if (call->problem.d_head_v != call->problem.d_head)
+    const int d_head = call->problem.d_head, d_head_v = call->problem.d_head_v;
+    if (call->problem.dropout_p > 0 && d_head <= most.d_head && d_head_v <= most.d_head_v &&
+        (d_head | d_head_v) % 8 == 0)
         return refuse(failure, FL_UNSUPPORTED,
-                      "d_head_v %d: must be d_head, %d, with %s; use attention/wgmma or attention/mma_sync",
-                      call->problem.d_head_v, call->problem.d_head, version->about->version);
+                      "dropout_p %g: %s does not support it with d_head %d and d_head_v %d; use attention/mma_sync",
+                      (double)call->problem.dropout_p, version->about->version, d_head, d_head_v);
+    if (d_head_v != d_head && most.d_head) return fail_rows(&call->problem, most, failure);
+    if (d_head_v != d_head)
+        return refuse(failure, FL_UNSUPPORTED,
+                      "d_head_v %d: must be d_head, %d, with %s; use attention/wgmma or attention/mma_sync", d_head_v,
+                      d_head, version->about->version);
     own_sizes(version, sizes, sizeof sizes);
-    return refuse(failure, FL_UNSUPPORTED, "d_head %d: %s is for %s", call->problem.d_head, version->about->version,
-                  sizes);
+    return refuse(failure, FL_UNSUPPORTED, "d_head %d: %s is for %s", d_head, version->about->version, sizes);
 }
 
 static fl_status find_config(const struct embedded *version, const struct call *call, const struct instance **instance,

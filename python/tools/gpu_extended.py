@@ -5,7 +5,8 @@
 Groups: features masks sizes decode mla exact; without one all. As in gpu_sm80.py, subjects of a case are CUDA graphs
 that take turns, times are medians, and the first subject is what the others are divided by: PyTorch's flash attention,
 FlexAttention or cuDNN, where they compute the case, or a kernel that only reads K and V. `exact` measures no time: it
-compares results with float64, and prints errors of more than 0.02.
+compares results with float64, and prints errors of more than 0.03. In bf16 an O of 4 to 8 is rounded by up to 0.016,
+and P costs as much again.
 """
 
 from __future__ import annotations
@@ -230,7 +231,7 @@ def exact(bench: Bench) -> None:
                     for what, made in errors.items():
                         difference = (made.double() - {"out": out, "largest": largest}[what]).abs().max().item()
                         label = f"exact d{d} dv{d_v} {str(dtype)[6:]} {causal=} {name}"
-                        bench.note_error(label, what, difference, 0.02)
+                        bench.note_error(label, what, difference, 0.03)
 
 
 if __name__ == "__main__":
