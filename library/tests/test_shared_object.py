@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -119,8 +120,7 @@ def test_the_header_stands_alone(language: str) -> None:
 
 
 def test_the_structs_have_the_sizes_that_programs_were_built_with(tmp_path: Path) -> None:
-    text = read_text(HEADER)
-    assert set(re.findall(r"^typedef struct (fl_\w+) \{", text, re.MULTILINE)) == set(SIZES)
+    assert set(re.findall(r"^typedef struct (fl_\w+) \{", read_text(HEADER), re.MULTILINE)) == set(SIZES)
     asserts = "".join(f'_Static_assert(sizeof({name}) == {size}, "{name}");\n' for name, size in SIZES.items())
     asserts += "".join(f'_Static_assert(offsetof({name}) == {at}, "{name}");\n' for name, at in SINCE.items())
     run("cc", "-std=c11", "-Iinclude", "-fsyntax-only", "-x", "c", "-", text=f"#include <flashladder.h>\n{asserts}")
@@ -153,5 +153,6 @@ def test_the_example_runs(minimal: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed")
 def test_the_example_leaks_nothing_and_reads_nothing_that_is_not_its_own(minimal: Path) -> None:
     run("valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--show-leak-kinds=all", minimal)
