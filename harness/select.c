@@ -126,6 +126,20 @@ static bool extended_config(const struct options *options, struct kernel_config 
     return found;
 }
 
+/* The largest head size of an extended configuration, which smaller ones take as well; 0 where there is none. */
+static int largest_extended(void) {
+    struct failure ignored;
+    struct kernel_config config;
+    int largest = 0;
+    for (const char *form = about_serving(); *form; form += strcspn(form, ";") + 1) {
+        char text[CONFIG_TEXT_SIZE];
+        snprintf(text, sizeof text, "%.*s", (int)strcspn(form, ";"), form);
+        if (!config_parse(text, &config, &ignored) && config_has(&config, EXTENDED) && config.d_head > largest)
+            largest = config.d_head;
+    }
+    return largest;
+}
+
 /* The version's own configuration for heads of d_head elements: that of its header, or one of the others there. */
 static enum status own_config(int64_t d_head, struct kernel_config *config, struct failure *failure) {
     char sizes[100];
@@ -138,6 +152,9 @@ static enum status own_config(int64_t d_head, struct kernel_config *config, stru
         if ((status = config_parse(text, config, failure)) || config->d_head == d_head) return status;
         if (used < sizeof sizes) used += (size_t)snprintf(sizes + used, sizeof sizes - used, ", %d", config->d_head);
     }
+    const int largest = largest_extended();
+    if (largest && used < sizeof sizes)
+        snprintf(sizes + used, sizeof sizes - used, " and multiples of 8 up to %d", largest);
     return fail_size(d_head, sizes, failure);
 }
 
@@ -157,7 +174,7 @@ enum status select_instances(const struct options *options, const struct instanc
         if (!own || !asks_for_serving(options) ||
             !(extended ? extended_config(options, &config) : serving_config(options, &config))) {
             status = own ? own_config(options->d_head, &config, failure) : config_parse(text, &config, failure);
-            if (status) return status;
+            if (status && !(own && extended_config(options, &config))) return status;
         }
         if (own && options->dtype != ANY_DTYPE) config.dtype = options->dtype;
         if (options->dtype != ANY_DTYPE && config.dtype != options->dtype)

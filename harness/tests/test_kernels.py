@@ -528,7 +528,7 @@ CACHES = "--seq-q 1 --seqlens-k 40,3"
 @pytest.mark.parametrize(
     ("kernel", "arguments", "sentence"),
     [
-        (MMA_SYNC, "--d-head 72", "--d-head 72: attention/mma_sync supports 128, 64, 96, 192, 256"),
+        (MMA_SYNC, "--d-head 513", "attention/mma_sync supports 128, 64, 96, 192, 256 and multiples of 8 up to 576"),
         (WGMMA, "--seqlens-q 5,x", "--seqlens-q '5,x': expected a positive number at 'x'"),
         (WGMMA, "--seqlens-k 5", "--seqlens-k: needs the number of queries; add --seqlens-q, --seq-q or --seq"),
         (WGMMA, "--seqlens-q 5 --batch 2", "--seqlens-q: cannot be combined with --batch, because both set the number"),
