@@ -145,7 +145,7 @@ def test_a_program_that_dies_is_told_by_its_signal(tmp_path: Path) -> None:
         (["--schedule", "-1", "true"], 2, "--schedule -1: must be a number from 0 on"),
         (["--fast", "1", "true"], 2, "--fast: no such option; see --help"),
         (["--json", "/nowhere/found.json", "true"], 2, "--json /nowhere/found.json: cannot be written"),
-        (["no-such-program"], 127, "cannot start no-such-program: No such file"),
+        (["/nowhere/program"], 127, "cannot start /nowhere/program: No such file"),
     ],
 )
 def test_arguments_that_are_wrong(arguments: list[str], status: int, text: str) -> None:
