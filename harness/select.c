@@ -85,6 +85,19 @@ static bool groups_heads(const struct options *options) {
     return false;
 }
 
+/* The next configuration of a list of the header; false at its end. */
+static bool next_config(const char **forms, struct kernel_config *config) {
+    struct failure ignored;
+    while (**forms) {
+        char text[CONFIG_TEXT_SIZE];
+        const size_t length = strcspn(*forms, ";");
+        snprintf(text, sizeof text, "%.*s", (int)length, *forms);
+        *forms += length + ((*forms)[length] == ';');
+        if (!config_parse(text, config, &ignored)) return true;
+    }
+    return false;
+}
+
 /* The configuration for heads of d_head elements that serves, with a cap and pages where there are, and one that packs
  * the heads of a group; false where the header has none. */
 static bool serving_config(const struct options *options, struct kernel_config *config) {
@@ -94,14 +107,11 @@ static bool serving_config(const struct options *options, struct kernel_config *
     const bool packs = !cap && groups_heads(options);
     if (config_parse(about_config(), &own, &ignored)) return false;
     const int64_t d_head = options->d_head ? options->d_head : own.d_head;
-    for (const char *form = about_serving(); *form; form += strcspn(form, ";") + 1) {
-        char text[CONFIG_TEXT_SIZE];
-        snprintf(text, sizeof text, "%.*s", (int)strcspn(form, ";"), form);
-        if (!config_parse(text, config, &ignored) && config->d_head == d_head && config_takes(config, CAP, cap) &&
+    for (const char *forms = about_serving(); next_config(&forms, config);)
+        if (config->d_head == d_head && config_takes(config, CAP, cap) &&
             (config_has(config, SHARES_KEYS) ||
              (config_takes(config, PAGED_KV, pages) && config_takes(config, PACKS, packs))))
             return true;
-    }
     return false;
 }
 
@@ -113,10 +123,8 @@ static bool extended_config(const struct options *options, struct kernel_config 
     if (config_parse(about_config(), &config, &ignored)) return false;
     const int64_t d_head = options->d_head ? options->d_head : config.d_head;
     const int64_t d_head_v = options->d_head_v ? options->d_head_v : d_head;
-    for (const char *form = about_serving(); *form; form += strcspn(form, ";") + 1) {
-        char text[CONFIG_TEXT_SIZE];
-        snprintf(text, sizeof text, "%.*s", (int)strcspn(form, ";"), form);
-        if (config_parse(text, &config, &ignored) || !config_has(&config, EXTENDED) || config.d_head < d_head ||
+    for (const char *forms = about_serving(); next_config(&forms, &config);) {
+        if (!config_has(&config, EXTENDED) || config.d_head < d_head ||
             (options->block_mask.kind && !config_has(&config, BIAS)) || config_d_head_v(&config) < d_head_v ||
             (found && config.d_head >= best->d_head))
             continue;
@@ -126,16 +134,13 @@ static bool extended_config(const struct options *options, struct kernel_config 
     return found;
 }
 
-/* The largest head size of an extended configuration, which smaller ones take as well; 0 where there is none. */
+/* The most elements that a row of Q, K and V may have in an extended configuration; 0 where there is none. */
 static int largest_extended(void) {
-    struct failure ignored;
     struct kernel_config config;
     int largest = 0;
-    for (const char *form = about_serving(); *form; form += strcspn(form, ";") + 1) {
-        char text[CONFIG_TEXT_SIZE];
-        snprintf(text, sizeof text, "%.*s", (int)strcspn(form, ";"), form);
-        if (!config_parse(text, &config, &ignored) && config_has(&config, EXTENDED) && config.d_head > largest)
-            largest = config.d_head;
+    for (const char *forms = about_serving(); next_config(&forms, &config);) {
+        const int d_head_v = config_d_head_v(&config), most = config.d_head < d_head_v ? config.d_head : d_head_v;
+        if (config_has(&config, EXTENDED) && most > largest) largest = most;
     }
     return largest;
 }
