@@ -179,8 +179,8 @@ IN_ORDERS = {
     "--d-head 80 --seq-q 300 --seqlens-k 1100,30,0,250 --heads 2 --kv-heads 1 --causal --sinks": "--split-keys 256",
     "--d-head 256 --seq-q 150 --seq-k 1000 --heads 1 --window 500,-1 --softcap 5": "--split-keys 128",
     "--d-head 192 --d-head-v 128 --layout packed --seqlens-q 3,150 --seqlens-k 700,200 --heads 1": "--split-keys 128",
-    "--d-head 512 --seq-q 700 --seq-k 800 --heads 1 --causal --softcap 5": "--split-keys 256",
-    "--d-head 320 --d-head-v 512 --layout packed --seqlens-q 150,0,1 --seqlens-k 300,9,250 --heads 2": "--page-rows 16",
+    "--d-head 512 --seq-q 700 --seq-k 800 --heads 1 --softcap 5": "--split-keys 256",
+    "--d-head 320 --layout packed --seqlens-q 150,0,1 --seqlens-k 300,9,250 --heads 2": "--page-rows 16",
     f"--config {config_of(WGMMA, 'latent')} --seq-q 100 --seqlens-k 333,0,64,31 --heads 1 --causal": "--split-keys 64",
     f"--config {config_of(WGMMA, 'latent')} --seq-q 3 --seqlens-k 333,5 --heads 2 --page-rows 16": "--split-keys 32",
 }  # fmt: skip
@@ -528,7 +528,7 @@ CACHES = "--seq-q 1 --seqlens-k 40,3"
 @pytest.mark.parametrize(
     ("kernel", "arguments", "sentence"),
     [
-        (MMA_SYNC, "--d-head 513", "attention/mma_sync supports 128, 64, 96, 192, 256 and multiples of 8 up to 576"),
+        (MMA_SYNC, "--d-head 513", "attention/mma_sync supports 128, 64, 96, 192, 256 and multiples of 8 up to 512"),
         (WGMMA, "--seqlens-q 5,x", "--seqlens-q '5,x': expected a positive number at 'x'"),
         (WGMMA, "--seqlens-k 5", "--seqlens-k: needs the number of queries; add --seqlens-q, --seq-q or --seq"),
         (WGMMA, "--seqlens-q 5 --batch 2", "--seqlens-q: cannot be combined with --batch, because both set the number"),
